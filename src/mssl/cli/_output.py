@@ -62,8 +62,8 @@ def standard_output() -> IO[str]:
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values in two columns."""
-    rows = [(name, _line(str(value))) for name, value in facts]
+    """Print names and values in two columns, without those that are None."""
+    rows = [(name, _line(str(value))) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -13,13 +13,13 @@ import click
 import numpy as np
 from sklearn.model_selection import KFold
 
-from mssl._typing import Array, Index, Labels
+from mssl._typing import Index, Labels
 from mssl._validation import warn
 from mssl.data.encoding import ColumnValues, Features
 from mssl.data.folds import TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.layouts import TaskData
+from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.files.tables import (
     Missing,
@@ -125,59 +125,56 @@ class TableFacts:
         """Number of rows, of all tasks."""
         return int(self.counts.sum())
 
-    @property
-    def rows_per_task(self) -> tuple[int, int]:
-        """Fewest and most rows of a task."""
-        return int(self.counts.min()), int(self.counts.max())
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training(TableFacts):
-    """A table ready to be fitted: its tasks, and what else a method may be given."""
+    """A table ready to be fitted: its tasks, what `fit` takes, and what else a method may be given."""
 
-    data: TaskData
-    offset: Array | None = None  # of the flat rows
+    given: dict[str, Any]  # of rows, in their layout: X, y, tasks, sample_weight, offset, groups, order
     edges: list[tuple[int, int, float]] | None = None
+
+    @property
+    def aligned(self) -> bool:
+        """Whether row i of every task is the same occasion."""
+        return bool(self.given["X"].ndim == 3)
+
+    @property
+    def features(self) -> Features:
+        """X as an estimator takes it that knows the table's columns."""
+        return Features(self.given["X"], feature_names=np.asarray(self.schema.feature_names, dtype=object))
+
+    @property
+    def data(self) -> TaskData:
+        """The rows by task."""
+        known = {name: self.given[name] for name in ("tasks", "sample_weight", "groups", "order")}
+        return read_tasks(self.features, self.given["y"], y_numeric=self.family != "binary", **known)
 
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
-        rows = int(self.data.n_rows[0]) if method.replace("_", "-") == "r-mssl" else self.data.n_features
-        return rows >= 4 and self.data.n_tasks > 1
+        residual = method.replace("_", "-") == "r-mssl"
+        return (self.counts[0] if residual else self.given["X"].shape[-1]) >= 4 and len(self.counts) > 1
 
     def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
         """Folds within every task, or for rows that belong together in stretches of time."""
-        return KFold(number) if self.data.aligned else self.drawn_folds(number, seed) or number
+        return KFold(number) if self.aligned else self.drawn_folds(number, seed) or number
 
     def drawn_folds(self, number: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
         """Folds of rows, or of groups, drawn at random; None where time says what they are."""
-        if self.data.aligned or self.data.order is not None:
+        if self.aligned or self.given["order"] is not None:
             return None
-        return (TaskKFold if self.data.groups is None else TaskGroupKFold)(number, random_state=seed)
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What methods take, in the layout of the data."""
-        data = self.data
-        order = None if data.order is None else data.in_layout(data.order)
-        beside = {"sample_weight": data.weights, "offset": self.offset}
-        return {
-            "X": data.in_layout(data.X),
-            "y": data.in_layout(data.y),
-            "tasks": data.given_tasks,
-            "groups": data.groups,
-            "order": order if order is None or order.ndim == 1 else order[:, 0],
-            **{name: None if values is None else data.in_layout(values) for name, values in beside.items()},
-        }
+        return (TaskKFold if self.given["groups"] is None else TaskGroupKFold)(number, random_state=seed)
 
     def prepare(self, model: Any, method: str) -> Any:
         """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
-        if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.data.aligned:
+        if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.aligned:
             raise NotAlignedError(
                 f"{method} relates the errors that tasks make at the same time, so it needs to know which rows belong "
                 "together; name the column of times with --time (every task needs one row at each of the same times), "
                 "or use p-mssl, which needs none."
             )
-        if self.offset is not None and ("offset" not in signature(model.fit).parameters or self.family == "binary"):
+        if self.given["offset"] is not None and (
+            "offset" not in signature(model.fit).parameters or self.family == "binary"
+        ):
             raise ParameterError("This method takes no offset for such targets; leave out --offset.")
         place = lacks_graph(model)
         if place is None:
@@ -193,8 +190,7 @@ class Training(TableFacts):
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
         known = signature(model.fit).parameters
         given = {name: values for name, values in self.given.items() if values is not None and name in known}
-        X = Features(given.pop("X"), feature_names=self.data.feature_names)
-        return model.fit(X, given.pop("y"), **given)
+        return model.fit(**(given | {"X": self.features}))
 
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know what the table's columns mean."""
@@ -245,30 +241,34 @@ def read_training(table: TableOptions) -> Training:
         raise text_target(y, target)
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
+    varies = bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1])))
     counts = np.bincount(of_row)
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    features = np.asarray(schema.feature_names, dtype=object)
-    data = TaskData(encoded.X, y, encoded.weight, ends, names, "long", feature_names=features)
-    offset = encoded.offset
+    labels = {name: values[encoded.rows] for name, values in labels.items()}
+    given: dict[str, Any] = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
     if table.time is not None:
-        rows = _by_time(data, labels[table.time][encoded.rows])
-        beside_rows = (None if part is None else part[rows] for part in (encoded.weight, offset))
-        weights, offset = beside_rows
-        data = replace(data, X=data.X[rows], y=y[rows], weights=weights, layout="aligned", aligned=True)
-        data = data.with_occasions(order=None if table.order is None else np.arange(counts[0]))
+        rows = _by_time(names, counts, labels[table.time])
+        for name, values in given.items():
+            if values is not None:
+                by_task = values[rows].reshape(len(names), -1, *values.shape[1:])
+                given[name] = np.ascontiguousarray(np.moveaxis(by_task, 0, 1))
+        given |= {"tasks": names, "groups": None, "order": None if table.order is None else np.arange(counts[0])}
     else:
-        groups, times = (None if n is None else labels[n][encoded.rows] for n in (table.group, table.order))
-        data = data.with_occasions(groups, None if times is None else _sortable(times))
+        given["tasks"] = encoded.tasks
+        given["groups"] = None if table.group is None else _ranks(labels[table.group])
+        given["order"] = None if table.order is None else _ranks(_sortable(labels[table.order]))
     return Training(
         schema=schema,
         family=family,
         counts=counts,
-        varies=bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1]))),
+        varies=varies,
         dropped=encoded.dropped,
-        data=data,
-        offset=offset,
+        given=given,
         edges=None if table.edges is None else _read_edges(table.edges, names.tolist()),
     )
+
+
+def _ranks(labels: Labels) -> Index:
+    return np.unique(labels, return_inverse=True)[1]
 
 
 def column_labels(column: ColumnValues, name: str) -> Labels:
@@ -309,18 +309,16 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     return edges
 
 
-def _by_time(data: TaskData, moments: Labels) -> Index:
+def _by_time(tasks: Labels, counts: Index, moments: Labels) -> Index:
     """The order of rows in which every task's are sorted by time: the same moments in every task, each once."""
-    orders = [
-        start + np.argsort(moments[start:end], kind="stable")
-        for start, end in zip(data.offsets[:-1], data.offsets[1:], strict=True)
-    ]
+    ends = np.cumsum(counts)
+    orders = [end - n + np.argsort(moments[end - n : end], kind="stable") for n, end in zip(counts, ends, strict=True)]
     first = moments[orders[0]]
-    for name, order in zip(data.tasks.tolist(), orders, strict=True):
+    for name, order in zip(tasks.tolist(), orders, strict=True):
         times = moments[order]
         if len(times) != len(first) or np.any(times != first) or np.any(times[1:] == times[:-1]):
             raise DataError(
-                f"Task {str(name)!r} has other times than task {str(data.tasks[0])!r}, or one twice; with --time every "
+                f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every "
                 "task needs one row at each of the same times."
             )
     return np.concatenate(orders)

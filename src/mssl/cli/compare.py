@@ -96,11 +96,12 @@ def cross_validate(
     """
     models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
     cv = training.cv(folds, seed)
-    parts = Folds.from_cv(training.data, cv)
+    data = training.data
+    parts = Folds.from_cv(data, cv)
     for name, model in models.items():
         if "cv" in model.get_params(deep=False):
-            _check_parts(training.data, parts, name)
-    given = training.given | {"tasks": np.asarray(training.data.given_tasks), "cv": cv}
+            _check_parts(data, parts, name)
+    given = training.given | {"tasks": np.asarray(training.given["tasks"]), "cv": cv}
     return {"family": training.family, **compare_methods(models, **given, **how)}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from mssl._validation import warn
 from mssl.cli._distributed import read_moments
@@ -15,6 +16,7 @@ from mssl.cli._options import Running, edges_option, running_options, settings_o
 from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table, record_beside
 from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
+from mssl.files.models import certificate, save
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import BAYESIAN, lacks_graph, make_estimator
@@ -82,8 +84,6 @@ def fit(
       mssl fit weather.csv --task station --target temp --save model.npz --jobs -1 --resume
       mssl fit 'readings/*.parquet' --task sensor --target value --dask local --save model.npz
     """
-    from mssl.files.models import save
-
     check_target(path, table.data)
     check_target(page, table.data, path)
     record = record_beside(path) if run.resume else None
@@ -107,7 +107,13 @@ def fit(
         if record is not None:
             Path(record).unlink(missing_ok=True)
     if page is not None and isinstance(training, Training):
-        summary["report"] = str(_write_report(model, page, training))
+        from mssl.report import write
+
+        given = training.given
+        rows = (training.features, given["y"], *([] if training.aligned else [np.asarray(given["tasks"])]))
+        shown = rows if given["offset"] is None else None  # the page's scores know no offsets
+        stability = getattr(model, "stability_", None)
+        summary["report"] = str(write(model, page, data=shown, held_out=False, stability=stability))
     if run.as_json:
         print_json(summary)
     elif not run.quiet:
@@ -125,7 +131,7 @@ def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
-    n_tasks = training.data.n_tasks
+    n_tasks = len(training.counts)
     if running["n_jobs"] not in (None, 1) and "n_jobs" not in model.get_params(deep=False):
         warn(f"{method} is fitted by one process; --jobs changes nothing.")
     if not fixed:
@@ -181,42 +187,27 @@ def _shorten(model: Any, n_tasks: int) -> None:
     )
 
 
-def _write_report(model: Any, page: str, training: Training) -> Any:
-    """One HTML page about the fit, on the rows that it was fitted to."""
-    import numpy as np
-
-    from mssl.data.encoding import Features
-    from mssl.report import write
-
-    given = training.given
-    rows = (Features(given["X"]), given["y"], *([] if training.data.aligned else [np.asarray(given["tasks"])]))
-    shown = rows if training.offset is None else None  # the page's scores know no offsets
-    return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
-
-
-_NOTES = (
-    "method",
-    "family",
-    "rows",
-    "task_column",
-    "target_column",
-    "missing_features",
-)  # facts that a model file keeps
+# The facts that a model file keeps.
+_NOTES = ("method", "family", "rows", "task_column", "target_column", "missing_features")
 
 
 def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What the fit found, in plain values."""
-    result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
-    found = getattr(model, "held_out_", None)
-    held_out = None if found is None else {name: value for name, value in vars(found).items() if value is not None}
+    left, found = model.fitted_, getattr(model, "held_out_", None)
+    graph = left.graph
     shown = None if graph is None else display(graph)
-    groups = [] if shown is None or shown.certain is None else _groups(shown)
+    groups: dict[int, list[Any]] = {}
+    if shown is not None and shown.certain is not None:
+        for task, group in zip(shown.graph.tasks, shown.groups.tolist(), strict=True):
+            groups.setdefault(group, []).append(task)
     # JSON has no infinity, and null would say that the penalty is not known.
-    chosen = {**fixed, **(getattr(model, "best_params_", None) or {})}
-    if isinstance(getattr(model, "structure_", None), str):
-        chosen = {**chosen, "prior": model.structure_}
+    chosen = {
+        **fixed,
+        **getattr(model, "best_params_", {}),
+        **({} if left.structure is None else {"prior": left.structure}),
+    }
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
-    judged = getattr(model, "candidates_", [])
+    varies = training.varies
     return {
         "method": method,
         "family": training.family,
@@ -226,53 +217,26 @@ def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, An
         "rows": training.n_rows,
         "rows_dropped": training.dropped,
         "tasks": len(model.tasks_),
-        "rows_per_task": list(training.rows_per_task),
+        "rows_per_task": [int(training.counts.min()), int(training.counts.max())],
         "features": len(training.schema.feature_names),
         "parameters": chosen,
-        "certificate": None
-        if result is None
-        else {
-            "status": str(result.status),
-            "relative_gap": result.relative_gap,
-            "objective": result.objective,
-            "rounds": len(result.history),
-        },
-        "held_out": held_out,
-        "gain_over_separate_models": gain_over_separate(model) if training.varies else None,
-        "lead_over_separate_weights": lead_over_separate(model) if training.varies else None,
-        "mixture": {name: round(weight, 4) for name, _, weight in judged if weight > 0},
-        "target_varies": training.varies,
-        "support": None if graph is None or result is None else graph.n_edges,
+        "certificate": None if left.result is None else certificate(left.result),
+        "held_out": None if found is None else {name: v for name, v in vars(found).items() if v is not None},
+        "gain_over_separate_models": gain_over_separate(model) if varies else None,
+        "lead_over_separate_weights": lead_over_separate(model) if varies else None,
+        "mixture": {name: round(weight, 4) for name, _, weight in left.candidates or () if weight > 0},
+        "target_varies": varies,
+        "support": None if graph is None or left.result is None else graph.n_edges,
         "edges": None if shown is None or shown.edges is None else len(shown.edges),
         "graph_choice": getattr(model, "graph_choice_", None),
         "expected_false_edges": None if graph is None else graph.false_edges,
         "evidence": [] if shown is None else shown.notes,
-        "groups": groups,
+        "groups": [groups[group] for group in sorted(groups) if len(groups[group]) > 1],  # largest first
         "untested": None if graph is None else graph.untested or None,
         "overall_p": None if shown is None or shown.relations is None else shown.relations.overall,
         "strongest_edges": [edge._asdict() for edge in (shown and shown.strongest) or ()],
         "seconds": round(seconds, 3),
     }
-
-
-def _groups(shown: Any) -> list[list[Any]]:
-    """The groups of at least two related tasks, largest first."""
-    groups: list[list[Any]] = [[] for _ in range(int(shown.groups.max(initial=-1)) + 1)]
-    for task, group in zip(shown.graph.tasks, shown.groups.tolist(), strict=True):
-        groups[group].append(task)
-    return [group for group in groups if len(group) > 1]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _dropped(number: int) -> str:
-    return f" ({number} more lack a value and were dropped)" if number else ""
-
-
-def _certified(certificate: dict[str, Any]) -> str:
-    return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
 
 
 NOT_MEASURED = "not measured (mssl compare measures it where tasks have three rows or more)"
@@ -302,10 +266,6 @@ def _gain(summary: dict[str, Any]) -> str:
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 
-def _mixture(shares: dict[str, float]) -> str:
-    return "; ".join(f"{name} ({share:.0%})" for name, share in sorted(shares.items(), key=lambda item: -item[1]))
-
-
 def _listed(group: list[Any]) -> str:
     names = ", ".join(short_name(task) for task in group[:8])
     return names if len(group) <= 8 else f"{names} and {len(group) - 8} more"
@@ -314,29 +274,32 @@ def _listed(group: list[Any]) -> str:
 def show(summary: dict[str, Any]) -> None:
     """Print the summary for people."""
     low, high = summary["rows_per_task"]
-    certificate = summary["certificate"]
+    proof, dropped = summary["certificate"], summary["rows_dropped"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
     origin = f", from {in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
     if summary["support"] and summary["expected_false_edges"] is not None:
         origin += f": at most {summary['expected_false_edges']:.2g} of them are expected to be false"
+    chosen = (f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in summary["parameters"].items())
+    mixture = sorted(summary["mixture"].items(), key=lambda item: -item[1])
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
-        ("rows", f"{summary['rows']}{_dropped(summary['rows_dropped'])}"),
+        ("rows", f"{summary['rows']}" + (f" ({dropped} more lack a value and were dropped)" if dropped else "")),
         ("features", summary["features"]),
-        ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
-        *([("mixture of", _mixture(summary["mixture"]))] if len(summary["mixture"]) > 1 else []),
-        *([("certificate", _certified(certificate))] if certificate is not None else []),
+        ("chosen", ", ".join(chosen) or "defaults"),
+        ("mixture of", "; ".join(f"{name} ({share:.0%})" for name, share in mixture) if len(mixture) > 1 else None),
+        ("certificate", None if proof is None else f"{proof['status']} (relative gap {proof['relative_gap']:.1e})"),
         ("held out", _held_out(summary["held_out"])),
         ("gain", _gain(summary)),
-        *([] if summary["support"] is None else [("support", f"{summary['support']} of {pairs} pairs{origin}")]),
+        ("support", None if summary["support"] is None else f"{summary['support']} of {pairs} pairs{origin}"),
         ("edges", "not tested" if summary["edges"] is None else f"{summary['edges']} of {pairs} pairs, tested"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
         *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),
         ("time", f"{summary['seconds']:.1f} s"),
+        ("saved", summary.get("file")),
+        ("report", summary.get("report")),
     ]
-    written = {"saved": summary.get("file"), "report": summary.get("report")}
-    print_facts([*facts, *((name, path) for name, path in written.items() if path is not None)])
+    print_facts(facts)
     if summary["strongest_edges"]:
         rows = [[*list(edge.values())[:5], edge["q"]] for edge in summary["strongest_edges"]]
         print_table(["task", "task", "weight", "low", "high", "q"], rows, "Strongest edges")

@@ -17,7 +17,6 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,9 +26,10 @@ from sklearn.base import BaseEstimator
 
 from mssl._validation import refused
 from mssl.data.encoding import Features
-from mssl.exceptions import ModelFileError, MSSLError
+from mssl.exceptions import ModelFileError, MSSLError, package_versions
 from mssl.files.atomic import atomic
 from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belongs_to_run, check_classes
+from mssl.solvers.alternation import FitResult
 
 FORMAT = "mssl-model"
 _MOST_HEADER = (
@@ -46,7 +46,6 @@ _FAILURES = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, ArithmeticError, MSSLError),
     *(zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ImportError, RecursionError),
 )
-_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn")
 
 
 def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] | None = None) -> Path:
@@ -94,7 +93,7 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
         "format": FORMAT,
         "version": VERSION,
         "class": type(model).__name__,
-        "packages": _versions(),
+        "packages": package_versions("mssl", "numpy", "scipy", "scikit-learn"),
         **_summary(model),
         "notes": dict(notes or {}),
         "model": tree,
@@ -210,38 +209,29 @@ def _advice(path: str | os.PathLike[str]) -> str:
     return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save or mssl fit --save wrote."
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+def certificate(result: FitResult) -> dict[str, Any]:
+    """What a solver's result says of itself."""
+    return {
+        "status": str(result.status),
+        "relative_gap": result.relative_gap,
+        "objective": result.objective,
+        "rounds": len(result.history),
+    }
 
 
-def _summary(model: Any) -> dict[str, Any]:
+def _summary(model: BaseEstimator) -> dict[str, Any]:
     """What a reader of the header wants to know, in plain JSON."""
-    result = getattr(model, "result_", None)
-    certificate = None
-    if result is not None and hasattr(result, "relative_gap"):
-        figures = {"relative_gap": result.relative_gap, "objective": result.objective}
-        certificate = {
-            "status": str(result.status),
-            "rounds": len(result.history),
-            **{name: float(v) if math.isfinite(v) else str(v) for name, v in figures.items()},
-        }
-    graph = getattr(model, "graph_", None)
+    result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     return {
         "parameters": {
             name: None if belongs_to_run(name, value) else _plain(value)
             for name, value in model.get_params(deep=False).items()
         },
-        "tasks": [str(name) for name in getattr(model, "tasks_", [])],
-        "features": [str(name) for name in getattr(model, "features_", [])],
-        "classes": [str(name) for name in getattr(model, "classes_", [])],
+        **{kind: [str(name) for name in getattr(model, f"{kind}_", [])] for kind in ("tasks", "features", "classes")},
         "edges": None if graph is None else graph.n_edges,
-        "certificate": certificate,
+        "certificate": {name: _plain(v) for name, v in certificate(result).items()}
+        if isinstance(result, FitResult)
+        else None,
     }
 
 
