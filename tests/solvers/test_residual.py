@@ -1,5 +1,7 @@
 """Laws of r-MSSL: one minimiser whatever the solver, certificates that bound the truth, and the paper's constants."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_residual_graph
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.model.coupling import Coupling
-from mssl.penalties import ElasticNet
+from mssl.penalties import L1, L21, ElasticNet, EntrywisePenalty, Penalty
 from mssl.solvers import residual
 from mssl.solvers.base import Status
 from mssl.structures import SparsePrecision
@@ -24,13 +26,45 @@ from mssl.structures import SparsePrecision
 LAWS = settings(max_examples=20, deadline=None)
 
 
-def random_problem(rng, *, shared, n=14, d=4, K=3, gamma=0.0, ridge=0.0, extra=0.0, weights=None, intercept=True):
+def random_problem(
+    rng, *, shared, n=14, d=4, K=3, gamma=0.0, ridge=0.0, extra=0.0, weights=None, intercept=True, tied=None
+):
     X = rng.standard_normal((n, d) if shared else (n, K, d)) + 1.0
     y = rng.standard_normal((n, K)) + 2.0
     data = read_tasks(X, y, sample_weight=weights)
     design = Design.build(data.X, None if data.shared else data.offsets, K, data.weights, centre=intercept, scale=True)
     t, r = np.full(K, gamma) * rng.uniform(0.5, 2, K), np.full(K, ridge) * rng.uniform(0.5, 2, K)
-    return residual.make_residual_problem(data, design, t, r, extra=extra, intercept=intercept)
+    return residual.make_residual_problem(data, design, t, r, tied=tied, extra=extra, intercept=intercept)
+
+
+class GroupOfTasks(Penalty):
+    """alpha Σ_j ‖w_·j‖ as a user would write it."""
+
+    def __init__(self, alpha=1.0):
+        self.alpha = alpha
+
+    def norm(self, W):
+        return float(np.linalg.norm(W, axis=0).sum())
+
+    def prox(self, W, step):
+        size = np.linalg.norm(W, axis=0)
+        return W * np.maximum(1.0 - step * self.alpha / np.where(size > 0, size, 1.0), 0.0)
+
+
+class SingleWeights(Penalty):
+    """alpha Σ |w| by its proximal map alone."""
+
+    def __init__(self, alpha=1.0):
+        self.alpha = alpha
+
+    def norm(self, W):
+        return float(np.abs(W).sum())
+
+    def dual_norm(self, G):
+        return float(np.abs(G).max())
+
+    def prox(self, W, step):
+        return np.sign(W) * np.maximum(np.abs(W) - step * self.alpha, 0.0)
 
 
 def random_coupling(rng, K):
@@ -314,6 +348,45 @@ def test_data_that_are_not_aligned_are_refused_with_advice():
 
     with pytest.raises(NotAlignedError, match="toarray"):
         model.fit(sparse.csr_array(data.X), data.y)
+
+
+@LAWS
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([0.0, 2.0]), st.sampled_from([0.0, 1.5]))
+def test_a_penalty_by_its_proximal_map_has_the_weights_of_the_kernels(seed, shared, ridge, extra):
+    rng, gamma = np.random.default_rng(seed), 3.0
+    noise = rng.uniform(0.5, 2.0, 3)
+    state = rng.bit_generator.state
+    tied = random_problem(rng, shared=shared, ridge=ridge, extra=extra, tied=(SingleWeights(gamma), np.sqrt(noise)))
+    rng.bit_generator.state = state
+    single = random_problem(rng, shared=shared, ridge=ridge, extra=extra)
+    single = replace(single, penalty=EntrywisePenalty.of(gamma * np.sqrt(noise), (3, 4)))
+    coupling, start = random_coupling(rng, 3), np.zeros((3, 4))
+    best = single.solve(coupling, start, tol=1e-12, max_iter=100_000)
+    rough, found = (tied.solve(coupling, start, tol=tol, max_iter=100_000) for tol in (1e-2, 1e-11))
+    assert found.status is rough.status is Status.CONVERGED
+    assert tied.certifies(coupling)
+    np.testing.assert_allclose(found.W, best.W, atol=1e-5)
+    assert tied.value(best.W) == pytest.approx(single.value(best.W), rel=1e-12)
+    assert objective(tied, coupling, rough.W) - objective(single, coupling, best.W) <= rough.gap + 1e-9
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_residual_fits_take_penalties_that_tie_weights_together(shared):
+    layout = "shared" if shared else "aligned"
+    data = make_residual_graph(random_state=0, shared_design=shared, layout=layout, n_samples=60)
+    structure = SparsePrecision(0.2, on="residual")
+    built_in = MultiTaskGLM(structure, L21(8.0), tol=1e-8).fit(data.X, data.y)
+    own = MultiTaskGLM(structure, GroupOfTasks(8.0), tol=1e-8).fit(data.X, data.y)
+    assert built_in.result_.status is Status.CONVERGED
+    assert own.result_.status is Status.STATIONARY  # no dual norm, no bound
+    assert own.result_.objective == pytest.approx(built_in.result_.objective, abs=1e-5)
+    np.testing.assert_allclose(own.coef_, built_in.coef_, atol=1e-3)
+    if not shared:  # of one task the norm over tasks is the absolute value
+        alone, single = (
+            MultiTaskGLM(structure, penalty, tol=1e-9).fit(data.X[:, :1], data.y[:, :1])
+            for penalty in (L21(8.0), L1(8.0))
+        )
+        np.testing.assert_allclose(alone.coef_, single.coef_, atol=1e-4)
 
 
 def test_impossible_combinations_are_refused():

@@ -200,14 +200,14 @@ class Prepared:
                 "relation is 'residual' and the data came as Grams; residuals need the rows of the data. "
                 "Fit an estimator."
             )
-        if not penalty.separable:
-            raise refused("penalty", penalty, "relation='residual' allows penalties on single weights, such as L1")
         s = self.noise_precisions
+        single = penalty.separable or getattr(penalty, "alpha", 1.0) == 0
         return make_residual_problem(
             self.data,
             self.design,
             penalty.entrywise(s, self.curvatures),
             penalty.ridges(s),
+            tied=None if single else (penalty, np.sqrt(s)),
             extra=self.settings.residual_loss,
             intercept=self.settings.fit_intercept,
             unknown=None if self.gaps is None else self.gaps.root,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +62,27 @@ def descend_composite(
     return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
+class Products(Protocol):
+    """A quadratic of which products, the linear part and the value at zero are known."""
+
+    @property
+    def linear(self) -> Array:
+        """Minus the gradient at zero."""
+
+    @property
+    def null_value(self) -> float:
+        """The value at zero."""
+
+    def product(self, V: Array, /) -> Array:
+        """The Hessian times V."""
+
+
 def _certificate(
-    quadratic: Quadratic, coupling: Coupling, penalty: EntrywisePenalty | Penalty
+    quadratic: Products, coupling: Coupling, penalty: EntrywisePenalty | Penalty
 ) -> tuple[Callable[[Array, Array], float], bool]:
     """The bound as a function of V and the gradient of loss plus coupling alone, and whether it is one."""
     if isinstance(penalty, EntrywisePenalty):
+        assert isinstance(quadratic, GramQuadratic | DesignQuadratic)
         entrywise = quadratic_bound(quadratic, coupling, penalty)
         return entrywise, entrywise.certified
     bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
@@ -78,7 +95,7 @@ def _certificate(
 
 
 def accelerated(
-    quadratic: Quadratic,
+    quadratic: Products,
     coupling: Coupling,
     penalty: EntrywisePenalty | Penalty,
     V0: Array,

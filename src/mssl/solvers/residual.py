@@ -18,7 +18,7 @@ penalty the dual point is EA less its projections N onto the features, and the g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -31,11 +31,12 @@ from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
-from mssl.model.bounds import Components, projected_gap, relative_violation
+from mssl.model.bounds import Components, CompositeBound, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
-from mssl.penalties import EntrywisePenalty
+from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.descent import descend_in_bursts
+from mssl.solvers.proximal import accelerated
 
 Array = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class ResidualProblem:
     Y : ndarray of shape (K, n)
         Targets, centred, times the same roots.
     penalty : EntrywisePenalty
-        g.
+        g, where it is a sum over single weights.
     ridges : ndarray of shape (K,)
         The r_k.
     extra : float
@@ -65,6 +66,8 @@ class ResidualProblem:
         From which the intercepts are computed.
     weight : float
         Total weight of the rows, n without row weights.
+    tied : (Penalty, ndarray of shape (K,)) or None
+        g, where it ties weights together, and the units √s of its arguments.
     """
 
     X: Array
@@ -75,6 +78,7 @@ class ResidualProblem:
     target_means: Array
     feature_means: Array
     weight: float
+    tied: tuple[Penalty, Array] | None = None
 
     @property
     def n_tasks(self) -> int:
@@ -93,8 +97,8 @@ class ResidualProblem:
 
     @property
     def unpenalised(self) -> bool:
-        """Neither a penalty on single weights nor a ridge."""
-        return self.penalty.absent and not np.any(self.ridges)
+        """Neither a penalty nor a ridge."""
+        return self.penalty.absent and self.tied is None and not np.any(self.ridges)
 
     def fitted(self, W: Array) -> Array:
         """X_k w_k, (K, n)."""
@@ -116,11 +120,18 @@ class ResidualProblem:
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        return self.penalty.convex
+        if self.tied is None:
+            return self.penalty.convex
+        return CompositeBound(self._ridge(), self.tied[0], self.linear, 0.0).certified
+
+    def _ridge(self) -> Coupling:
+        """The ridges as a coupling of the arguments of a penalty that ties weights together."""
+        return Coupling.diagonal_only(self.ridges if self.tied is None else self.ridges / self.tied[1] ** 2)
 
     def penalised(self, W: Array) -> float:
         """Penalty and ridge of the weights."""
-        return self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
+        penalty = self.penalty.value(W) if self.tied is None else self.tied[0].value(self.tied[1][:, None] * W)
+        return penalty + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
 
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
@@ -158,6 +169,10 @@ class ResidualProblem:
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling of the residuals."""
         A = self.precision(coupling)
+        if self.tied is not None:
+            penalty, units = self.tied[0], self.tied[1][:, None]
+            step = accelerated(_InUnits(self, A, units), self._ridge(), penalty, units * W, tol=tol, max_iter=max_iter)
+            return replace(step, W=step.W / units)
         certificate = _Certificate(self, A, coupling)
         if not self.penalty.absent:
             W, run = self.penalty.allowed(W), _sweeps(self, A)
@@ -167,6 +182,19 @@ class ResidualProblem:
         if self.is_shared:
             return _closed_form(self, A, certificate, W, tol)
         return _conjugate_gradient(self, A, certificate, W, tol, max_iter)
+
+
+class _InUnits:
+    """½ tr(E A Eᵀ) as a quadratic in V = √s W."""
+
+    def __init__(self, problem: ResidualProblem, A: sparse.csr_array, units: Array) -> None:
+        self.problem, self.A, self.units = problem, A, units
+        self.linear = problem.project(A @ problem.Y) / units
+        self.null_value = 0.5 * float(np.vdot(problem.Y, A @ problem.Y))
+
+    def product(self, V: Array) -> Array:
+        """The Hessian times V."""
+        return self.problem.project(self.A @ self.problem.fitted(V / self.units)) / self.units
 
 
 class _Certificate:
@@ -369,6 +397,7 @@ def make_residual_problem(
     penalty: EntrywisePenalty | Array,
     ridges: Array,
     *,
+    tied: tuple[Penalty, Array] | None = None,
     extra: float = 0.0,
     intercept: bool = True,
     unknown: Array | None = None,
@@ -385,6 +414,8 @@ def make_residual_problem(
         The penalty; an array stands for ℓ1 strengths.
     ridges : ndarray of shape (K,)
         Ridge strengths.
+    tied : (Penalty, ndarray of shape (K,)), optional
+        A penalty that ties weights together, and the units of its arguments.
     extra : float
         κ.
     intercept : bool
@@ -416,6 +447,7 @@ def make_residual_problem(
         target_means=means,
         feature_means=np.broadcast_to(centres, (K, d)),
         weight=total,
+        tied=tied,
     )
     if problem.unpenalised and freedom <= d:
         raise ParameterError(
