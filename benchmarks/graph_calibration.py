@@ -28,7 +28,7 @@ import numpy as np
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
 from mssl.graph.information import RelationInput, observations_at
-from mssl.graph.tests import GraphEvidence, residual_evidence
+from mssl.graph.tests import GraphEvidence, Residuals
 
 
 def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
@@ -79,7 +79,7 @@ def residuals(random: np.random.Generator, K: int, n: int, autocorrelation: floa
         E[:, i] = autocorrelation * E[:, i - 1] + np.sqrt(1 - autocorrelation**2) * E[:, i]
     X = np.column_stack([np.ones(n), random.standard_normal((n, 3))])
     E = E[:, 50:]
-    return residual_evidence(E - E @ X @ np.linalg.pinv(X), used=4)
+    return Residuals(E - E @ X @ np.linalg.pinv(X), used=4).evidence()
 
 
 def null_cells() -> dict[str, Any]:

@@ -22,7 +22,6 @@ from mssl.graph.tests import (
     adjusted_p,
     correlation_of,
     correlation_p,
-    residual_evidence,
 )
 from mssl.structures import SparsePrecision, TaskCovariance
 
@@ -224,9 +223,9 @@ def test_autocorrelation_makes_residuals_count_less():
         E = random.standard_normal((8, 250))
         for i in range(1, 250):
             E[:, i] = 0.8 * E[:, i - 1] + 0.6 * E[:, i]
-        wrong += len(residual_evidence(E[:, 50:]).relations(range(8))) > 0
+        wrong += len(Residuals(E[:, 50:]).evidence().relations(range(8))) > 0
     assert wrong <= 14
-    white = residual_evidence(random.standard_normal((4, 500)), used=10)
+    white = Residuals(random.standard_normal((4, 500)), used=10).evidence()
     np.testing.assert_allclose(white.freedom[0, 1], 490, rtol=0.05)
 
 
@@ -235,10 +234,10 @@ def test_missing_residuals_are_left_out_pair_by_pair():
     E = random.standard_normal((3, 100))
     gaps = E.copy()
     gaps[0, 50:] = np.nan
-    found = residual_evidence(gaps)
-    part = residual_evidence(E[:, :50])
+    found = Residuals(gaps).evidence()
+    part = Residuals(E[:, :50]).evidence()
     assert found.correlation[0, 1] == pytest.approx(part.correlation[0, 1])
-    assert found.correlation[1, 2] == pytest.approx(residual_evidence(E).correlation[1, 2])
+    assert found.correlation[1, 2] == pytest.approx(Residuals(E).evidence().correlation[1, 2])
 
 
 def test_residual_graph_of_a_fit():
@@ -454,7 +453,7 @@ def test_one_design_has_the_same_partial_correlations_direction_by_direction(rho
     turned = replace(scores, spectra=spectra, vectors=vectors, shared=False, errors=None)
     if scores.errors is not None:
         turned = turned.with_errors(source.occasions)
-    known = replace(white, source=turned).known(np.arange(K))
+    known = _White(turned, white.noise, white.v).known(np.arange(K))
     assert known.scores.shape == (1, K, d)
     whole = partial_correlations(known, white.v)
     np.testing.assert_allclose(whole.correlation, found.correlation, atol=1e-7)

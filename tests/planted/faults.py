@@ -232,15 +232,15 @@ FAULTS = [
     Fault(
         "any dependence has no price",
         "graph/tests.py",
-        'price = float(np.sum(1 / ranks)) if method == "by" else 1.0',
+        'price = float(np.sum(1 / falling)) if method == "by" else 1.0',
         "price = 1.0",
         _GRAPH,
     ),
     Fault(
         "false discovery rates are single p-values",
         "graph/tests.py",
-        "np.minimum.accumulate(np.minimum(price * p[order] * len(p) / ranks, 1.0))",
-        "np.minimum(price * p[order], 1.0)",
+        "np.minimum.accumulate(np.minimum(price * p[down] * len(p) / falling, 1.0))",
+        "np.minimum(price * p[down], 1.0)",
         _GRAPH,
     ),
     Fault(
@@ -282,7 +282,7 @@ FAULTS = [
     Fault(
         "parameters of residuals cost nothing",
         "graph/tests.py",
-        "freedom = np.maximum(counts - used, 1.0)",
+        "freedom = np.maximum(counts - self.used, 1.0)",
         "freedom = np.maximum(counts, 1.0)",
         _GRAPH,
     ),
@@ -303,8 +303,8 @@ FAULTS = [
     Fault(
         "other tasks of the group cost no observation",
         "graph/tests.py",
-        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n        direct, used = theta, K - 2.0",
-        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n        direct, used = theta, 0.0",
+        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, K - 2.0",
+        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, 0.0",
         _GRAPH,
     ),
     # model selection

@@ -57,7 +57,6 @@ from mssl.graph.tests import (
     adjusted_p,
     correlation_of,
     correlation_p,
-    few_observations,
 )
 from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
@@ -395,7 +394,7 @@ class Scores:
         several = self.about_mean and len(found.cosines) >= _FEWEST
         if not (several and _common_level(*found.signed_p(), found.freedom)):
             return (zero,)
-        about = replace(zero, about_mean=True)
+        about = zero
         for _ in range(_ROUNDS):
             about = _White(self, *self.variances(about.mean[0]), about_mean=True)
         return zero, about
@@ -424,11 +423,10 @@ class Scores:
             return white.recoloured(u)
 
 
-@dataclass(frozen=True, eq=False)
 class _White:
     """Scores that are white for given variances.
 
-    Attributes
+    Parameters
     ----------
     source : Scores
         The tasks.
@@ -436,37 +434,33 @@ class _White:
         Variances of the noise and of the weights.
     about_mean : bool
         Whether so much of a shared mean is taken out of the scores that estimation error remains.
+
+    Attributes
+    ----------
+    error_share : ndarray of shape (K, m)
+        Share of the errors in the variance of each score.
+    information : ndarray of shape (K, m)
+        Eigenvalues h of H.
+    scale : ndarray of shape (K, m)
+        What makes the scores of single tasks white.
+    single : ndarray of shape (K, m)
+        Scores that are white in each task.
+    slopes : ndarray of shape (K, m, d)
+        How these depend on the task's weights.
+    rank : ndarray of shape (K,)
+        The number of directions that the data inform.
     """
 
-    source: Scores
-    noise: Array
-    v: Array
-    about_mean: bool = False
-
-    @cached_property
-    def information(self) -> Array:
-        """Eigenvalues h of H, (K, m)."""
-        a = self.source.spectra.values / self.noise[:, None]
-        return np.asarray(a / (1 + self.v[:, None] * a))
-
-    @cached_property
-    def error_share(self) -> Array:
-        """Share of the errors in the variance of each score, (K, m)."""
-        return np.asarray(1 / (1 + (self.v / self.noise)[:, None] * self.source.spectra.values))
-
-    @cached_property
-    def scale(self) -> Array:
-        """What makes the scores of single tasks white, (K, m)."""
-        a = self.source.spectra.values / self.noise[:, None]
-        spread = a * (1 + self.v[:, None] * a)
-        return np.divide(1.0, np.sqrt(spread), out=np.zeros_like(a), where=spread > 0)
-
-    @cached_property
-    def single(self) -> tuple[Array, Array]:
-        """Scores that are white in each task (K, m), and how they depend on the task's weights (K, m, d)."""
-        scale, spectra = self.scale / self.noise[:, None], self.source.spectra
-        slopes = (scale * spectra.values)[:, :, None] * self.source.vectors.transpose(0, 2, 1)
-        return scale * spectra.projections, slopes
+    def __init__(self, source: Scores, noise: Array, v: Array, about_mean: bool = False) -> None:
+        self.source, self.noise, self.v, self.about_mean = source, noise, v, about_mean
+        a = source.spectra.values / noise[:, None]
+        self.error_share: Array = 1 / (1 + v[:, None] * a)
+        self.information: Array = a * self.error_share
+        self.rank: Array = np.maximum(np.count_nonzero(a, axis=1), 1).astype(float)
+        half = np.sqrt(self.information)
+        self.scale = np.divide(half, a, out=np.zeros_like(a), where=a > 0)
+        self.single: Array = self.scale * source.spectra.projections / noise[:, None]
+        self.slopes: Array = half[:, :, None] * source.vectors.transpose(0, 2, 1)
 
     def covariance(self, own: Array, members: Index | slice = slice(None)) -> Array:
         """The covariance of single tasks' scores that errors make, in blocks; `own` (K, m) stands on its diagonal."""
@@ -498,36 +492,34 @@ class _White:
         return self.source.by_task(turned.reshape(blocks.shape))
 
     @cached_property
-    def _whitened(self) -> tuple[Array, Array]:
-        u, slopes = self.single
-        return self.times(u, -0.5), self.times(slopes, -0.5)
+    def _slopes(self) -> Array:
+        """How the white scores depend on a mean that all tasks share, (K, m, d)."""
+        return self.times(self.slopes, -0.5)
 
     @cached_property
     def mean(self) -> tuple[Array, Array]:
         """The expected shared mean, and what is taken out of the scores: so much that estimation error remains."""
-        u, slopes = self._whitened
-        none = np.zeros((2, slopes.shape[2]))
-        if not self.about_mean or not slopes.any():
-            return none[0], none[1]
+        u, slopes = self.times(self.single, -0.5), self._slopes
         _, sizes, directions = np.linalg.svd(slopes.reshape(-1, slopes.shape[2]), full_matrices=False)
         kept = sizes**2 > _ABSENT * sizes[0] ** 2
         M, directions = sizes[kept] ** 2, directions[kept]
         estimate = directions @ np.einsum("kmd,km->d", slopes, u) / M
         squares = estimate**2
-        total = _GRID[:, None] * np.mean(squares) + 1 / M
-        tau = _GRID[np.argmin(np.sum(np.log(total) + squares / total, axis=1))] * np.mean(squares)
+        level = np.sum(squares) / max(len(squares), 1)
+        total = _GRID[:, None] * level + 1 / M
+        tau = _GRID[np.argmin(np.sum(np.log(total) + squares / total, axis=1))] * level
         expected = estimate * tau / (tau + 1 / M)
         return expected @ directions, (estimate * (1 - 1 / np.sqrt(1 + tau * M))) @ directions
 
     @cached_property
     def scores(self) -> Array:
         """The white scores, (K, m)."""
-        u, slopes = self._whitened
-        return u - slopes @ self.mean[1] if self.about_mean else u
+        u = self.times(self.single, -0.5)
+        return u - self._slopes @ self.mean[1] if self.about_mean else u
 
     def coloured(self, u: Array) -> Array:
         """Scores that are white in each task, of the tasks whose white scores about the mean are u."""
-        return self.times(u + self._whitened[1] @ self.mean[0] if self.about_mean else u, 0.5)
+        return self.times(u + self._slopes @ self.mean[0] if self.about_mean else u, 0.5)
 
     def recoloured(self, u: Array) -> Scores:
         """The tasks whose white scores about the mean are u."""
@@ -545,11 +537,6 @@ class _White:
         vectors = self.source.vectors
         features = normal_scores(np.einsum("kdm,km->kd", vectors, self.scores))
         return np.where(self.source.spectra.values > 0, np.einsum("kdm,kd->km", vectors, features), 0.0)
-
-    @property
-    def rank(self) -> Array:
-        """The number of directions of each task that the data inform."""
-        return np.maximum(np.count_nonzero(self.source.spectra.values, axis=1), 1).astype(float)
 
     @cached_property
     def statistics(self) -> _Statistics:
@@ -586,7 +573,7 @@ class _White:
         groups = [
             members
             for members in evidence.large_groups
-            if len(members) <= _MOST_IN_GROUP and not few_observations(evidence.subset(members))
+            if len(members) <= _MOST_IN_GROUP and not evidence.subset(members).few
         ]
         if not groups:
             return evidence
@@ -615,14 +602,16 @@ class _White:
 
         What ranks have changed of the scores counts as error.
         """
-        source, (u, slopes), own = self.source, self.single, self.error_share
-        (p, d), m = (len(members), slopes.shape[2]), slopes.shape[1]
+        source, u, own = self.source, self.single, self.error_share
+        p, (_, m, d) = len(members), self.slopes.shape
         if not source.shared and p * d > _MOST_ROWS:
             return None
         if source.ranks:
             changed = 1 - np.einsum("km,km->k", _unit(self.ranked), _unit(self.scores)) ** 2
             u, own = self.coloured(self.ranked), own + changed[:, None] * (1 - own)
-        u, slopes = (u - slopes @ self.mean[1])[members], slopes[members]
+        u, slopes = u[members], self.slopes[members]
+        if self.about_mean:
+            u = u - slopes @ self.mean[1]
         N = self.covariance(1 / own, members) if source.errors is None else np.linalg.inv(self.covariance(own, members))
         if source.shared:
             along: Array = np.sqrt(self.information[members]).T

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from mssl._html import Html, tag
@@ -77,9 +77,12 @@ class PairTable(Sequence[Row]):
     ----------
     rows : sequence of tuples
         The pairs; each row begins with two tasks.
+    untested : str
+        Why no pair was tested; empty where pairs were.
     """
 
     rows: Sequence[Row]
+    untested: str = field(default="", kw_only=True)
     _head: ClassVar[tuple[str, ...]]
     _formats: ClassVar[tuple[str, ...]]  # of the numbers that follow the tasks
 
@@ -104,10 +107,6 @@ class PairTable(Sequence[Row]):
     def summary(self) -> str:
         """One sentence on the table; empty where there is nothing to say."""
         return ""
-
-    def _untested(self) -> str:
-        """Why no pair was tested; empty where pairs were."""
-        return str(getattr(self, "untested", ""))
 
     def _notes(self) -> list[str]:
         hidden = len(self) - _SHOWN
@@ -167,7 +166,7 @@ class PairTable(Sequence[Row]):
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(self._head)
         writer.writerows((make(row[0]), make(row[1]), *row[2:]) for row in self.rows)
-        return written(buffer.getvalue() + (f"# {self._untested()}\n" if self._untested() else ""), path)
+        return written(buffer.getvalue() + (f"# {self.untested}\n" if self.untested else ""), path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,12 +177,9 @@ class EdgeTable(PairTable[Edge]):
     ----------
     false_edges : float or None
         How many pairs of the graph are expected to be false at most, where stability selection says.
-    untested : str
-        Why no pair could be tested.
     """
 
     false_edges: float | None = None
-    untested: str = ""
     _head = Edge._fields
     _formats = ("+.3f", ".2f")
 
@@ -211,8 +207,6 @@ class RelationTable(PairTable[Relation]):
     method : {"bh", "by"}
         How the false discovery rate is held: for pairs as they are (Benjamini and Hochberg), or under any dependence
         (Benjamini and Yekutieli).
-    untested : str
-        Why no pair was tested; empty where pairs were.
     overall : float or None
         p-value of the global test with 19 permutations, where it was made: summaries, pages and commands make it.
     """
@@ -221,7 +215,6 @@ class RelationTable(PairTable[Relation]):
     fdr: float
     n_pairs: int
     method: str = "bh"
-    untested: str = ""
     overall: float | None = None
     _head = Relation._fields
     _formats = ("+.2f", "+.2f", "+.2f", ".2g", ".2g", ".3f")

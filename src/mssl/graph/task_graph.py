@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from mssl._html import Html, tag
-from mssl._typing import TaskMatrix
+from mssl._typing import Array, TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
@@ -24,6 +25,7 @@ from mssl.graph.tests import Evidence, GlobalTest, LazyEvidence, Untested
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
+    Places,
     count_entries,
     entries_at,
     largest_entry,
@@ -35,7 +37,6 @@ from mssl.model.task_matrix import (
 
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
-FloatArray = NDArray[np.float64]
 _SYMMETRY = (
     1e-8  # share of the largest entry by which a symmetric matrix may differ from its transpose through rounding
 )
@@ -83,7 +84,6 @@ def partial_correlation(precision: Any) -> TaskMatrix:
     # Products of huge entries would overflow: powers of two, which leave all digits as they are, bring them near 1.
     half = np.frexp(diagonal)[1] // 2
     diagonal, omega = np.ldexp(diagonal, -2 * half), np.ldexp(omega, -np.add.outer(half, half))
-    # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
     return result
@@ -135,7 +135,7 @@ class TaskGraph:
     adjacency: TaskMatrix
     weights: TaskMatrix
     confidence: TaskMatrix | None = None
-    coordinates: FloatArray | None = None
+    coordinates: Array | None = None
     evidence: Evidence | LazyEvidence | None = None
     false_edges: float | None = None
 
@@ -150,7 +150,8 @@ class TaskGraph:
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
-            "weights": _correlations(_where(adjacency, _matrix(self.weights, K, "weights"))),
+            # Adding 0.0 turns the -0.0 of absent edges into 0.0, here and below.
+            "weights": _correlations(adjacency * _matrix(self.weights, K, "weights") + 0.0),
             "confidence": None if self.confidence is None else _confidence(self.confidence, K),
             "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
         }
@@ -216,16 +217,18 @@ class TaskGraph:
     def _place(self) -> dict[Any, int]:
         return {name: index for index, name in enumerate(self.tasks)}
 
+    @property
+    def _tables(self) -> tuple[TaskMatrix, TaskMatrix, TaskMatrix | None]:
+        return self.adjacency, self.weights, self.confidence
+
     def __len__(self) -> int:
         return len(self.tasks)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskGraph):
             return NotImplemented
-        return self.tasks == other.tasks and all(
-            _same(getattr(self, name), getattr(other, name))
-            for name in ("adjacency", "weights", "confidence", "coordinates")
-        )
+        mine, theirs = ((*one._tables, one.coordinates) for one in (self, other))
+        return self.tasks == other.tasks and all(map(_same, mine, theirs))
 
     def __hash__(self) -> int:
         return hash((self.tasks, self.n_edges, self.degree().tobytes()))
@@ -239,7 +242,7 @@ class TaskGraph:
         """Return the place of a task in `tasks`."""
         return _index(self._place, task)
 
-    def edge_indices(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def edge_indices(self) -> tuple[Places, Places]:
         """Return the ends (i < j) of every edge, strongest first, ties by position."""
         i, j = upper_pairs(self.adjacency)
         order = np.lexsort((j, i, -np.abs(entries_at(self.weights, i, j))))
@@ -258,8 +261,8 @@ class TaskGraph:
         weight = entries_at(self.weights, i, j).tolist()
         confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
         names = self.tasks
-        rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
-        return EdgeTable(tuple(rows), self.false_edges, "" if self.n_edges else self.untested)
+        rows = [Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True)]
+        return EdgeTable(rows, self.false_edges, untested="" if self.n_edges else self.untested)
 
     @overload
     def edges(self, top: int | None = None) -> EdgeTable: ...
@@ -367,7 +370,7 @@ class TaskGraph:
     @property
     def untested(self) -> str:
         """Why no pair of tasks is tested (too few columns vary within tasks); empty where pairs are."""
-        return getattr(self.evidence, "untested", "")
+        return self.evidence.untested if isinstance(self.evidence, Untested) else ""
 
     def test_overall(self) -> None:
         """Make a short `global_test` where there are relations and it takes under two seconds; tables then print it."""
@@ -383,7 +386,7 @@ class TaskGraph:
             )
         return self.evidence.resolve()
 
-    def degree(self) -> NDArray[np.intp]:
+    def degree(self) -> Places:
         """Return the number of neighbours of each task, in the order of `tasks`."""
         return np.asarray(self.adjacency.sum(axis=1), dtype=np.intp)
 
@@ -399,17 +402,15 @@ class TaskGraph:
         order = np.argsort(-np.abs(entries_at(self.weights, np.full(len(near), i), near)), kind="stable")
         return [self.tasks[j] for j in near[order]]
 
-    def component_labels(self) -> NDArray[np.intp]:
+    def component_labels(self) -> Places:
         """Return the component of each task as an integer; 0 is the largest."""
-        from scipy.sparse.csgraph import connected_components
-
         return by_size(connected_components(self.adjacency, directed=False)[1])
 
     def components(self) -> list[list[Any]]:
         """Return the connected components, largest first."""
         return self._groups(self.component_labels())
 
-    def community_labels(self, resolution: float = 1.0) -> NDArray[np.intp]:
+    def community_labels(self, resolution: float = 1.0) -> Places:
         """Return the community of each task as an integer; 0 is the largest. See `communities`."""
         check_number("resolution", resolution, above=0, remedy="A larger one gives smaller communities.")
         sizes = abs(self.weights)
@@ -433,7 +434,7 @@ class TaskGraph:
         """
         return self._groups(self.community_labels(resolution))
 
-    def _groups(self, labels: NDArray[np.intp]) -> list[list[Any]]:
+    def _groups(self, labels: Places) -> list[list[Any]]:
         groups: list[list[Any]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
         for name, label in zip(self.tasks, labels, strict=True):
             groups[label].append(name)
@@ -442,15 +443,10 @@ class TaskGraph:
     def subgraph(self, tasks: Iterable[Hashable]) -> TaskGraph:
         """Return the graph on some tasks, in the order given."""
         keep = [self.index(task) for task in tasks]
-        return TaskGraph(
-            tuple(self.tasks[k] for k in keep),
-            self.adjacency[keep][:, keep],
-            self.weights[keep][:, keep],
-            None if self.confidence is None else self.confidence[keep][:, keep],
-            None if self.coordinates is None else self.coordinates[keep],
-            None if self.evidence is None or len(self) > DENSE_UP_TO else self._evidence().subset(keep),
-            self.false_edges,
-        )
+        adjacency, weights, confidence = (None if table is None else table[keep][:, keep] for table in self._tables)
+        names, places = tuple(self.tasks[k] for k in keep), None if self.coordinates is None else self.coordinates[keep]
+        evidence = None if self.evidence is None or len(self) > DENSE_UP_TO else self._evidence().subset(keep)
+        return TaskGraph(names, adjacency, weights, confidence, places, evidence, self.false_edges)
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> TaskGraph:
         """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``."""
@@ -481,26 +477,17 @@ class TaskGraph:
         i, j = upper_pairs(truth)
         found = int(np.count_nonzero(entries_at(self.adjacency, i, j)))
         missed, false = len(i) - found, self.n_edges - found
-        precision, recall, f1 = (
-            part / whole if whole else 1.0
-            for part, whole in (
-                (found, found + false),
-                (found, found + missed),
-                (2 * found, 2 * found + false + missed),
-            )
-        )
-        return GraphComparison(found, missed, false, precision, recall, f1)
+        shares = (found, found + false), (found, found + missed), (2 * found, 2 * found + false + missed)
+        return GraphComparison(found, missed, false, *(part / whole if whole else 1.0 for part, whole in shares))
 
     def to_networkx(self) -> Any:
         """Return a ``networkx.Graph`` (extra ``plot``) with weights, confidence and coordinates."""
         networkx: Any = require("networkx", "plot", "TaskGraph.to_networkx")
         graph = networkx.Graph()
-        places = (
-            [{}] * len(self)
-            if self.coordinates is None
-            else [{"latitude": a, "longitude": b} for a, b in self.coordinates.tolist()]
-        )
-        graph.add_nodes_from(zip(self.tasks, places, strict=True))
+        graph.add_nodes_from(self.tasks)
+        if self.coordinates is not None:
+            for task, (latitude, longitude) in zip(self.tasks, self.coordinates.tolist(), strict=True):
+                graph.add_node(task, latitude=latitude, longitude=longitude)
         for edge in self.support():
             extra = {} if edge.confidence is None else {"confidence": edge.confidence}
             graph.add_edge(edge.task_i, edge.task_j, weight=edge.weight, **extra)
@@ -535,12 +522,8 @@ class TaskGraph:
         return written(dot(self), path)
 
     def __repr__(self) -> str:
-        counts = [
-            (len(self), "task"),
-            (self.n_edges, "pair"),
-            (int(self.component_labels().max(initial=-1)) + 1, "component"),
-        ]
-        tasks, pairs, components = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        counts = {"task": len(self), "pair": self.n_edges, "component": len(self.components())}
+        tasks, pairs, components = (f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items())
         return f"TaskGraph({tasks}, support of {pairs}, density {self.density():.3f}, {components})"
 
     def _repr_html_(self) -> str:
@@ -576,39 +559,33 @@ def _task_names(tasks: Any) -> tuple[Any, ...]:
     return names
 
 
-def _related(labels: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+def _related(labels: Places) -> list[Places]:
     """The members of each component of two tasks or more, 0 being the label of the largest."""
     n = int((np.bincount(labels, minlength=1) > 1).sum())
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
 
 
-def _where(adjacency: TaskMatrix, weights: TaskMatrix) -> TaskMatrix:
-    """The weights of the edges, and zeros elsewhere."""
-    return (
-        sparse.csr_array(adjacency.multiply(weights)) if sparse.issparse(weights) else np.where(adjacency, weights, 0)
-    )
-
-
 def _matrix(values: Any, K: int | None, name: str) -> TaskMatrix:
     """A parameter as a square matrix of numbers, of its own: an array, or a csr_array for many tasks."""
-    shape: tuple[int, ...] = getattr(values, "shape", ())
-    if len(shape) == 2 and shape[0] == shape[1] > DENSE_UP_TO and K in (None, shape[0]):
-        matrix = sparse.csr_array(values, dtype=np.float64, copy=True)
-        if not np.isfinite(matrix.data).all():
-            raise DataError(f"{name} holds NaN or infinite values; give finite numbers.")
-        return matrix
-    dense = values.toarray() if hasattr(values, "toarray") else values
     try:
-        matrix = np.array(dense, dtype=np.float64)
+        matrix: TaskMatrix = (
+            sparse.csr_array(values, dtype=float) if sparse.issparse(values) else np.array(values, dtype=float)
+        )
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} is not a matrix of numbers ({error}); give numbers.") from error
-    expected = (len(matrix) if matrix.ndim else 1) if K is None else K
+    expected = (matrix.shape[0] if matrix.ndim else 1) if K is None else K
     if matrix.shape != (expected, expected):
         raise DataError(f"{name} has shape {matrix.shape}; give K × K with one row per task, K = {expected}.")
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(_numbers(matrix)).all():
         raise DataError(f"{name} holds NaN or infinite values; give finite numbers.")
-    return matrix
+    if expected > DENSE_UP_TO:
+        return sparse.csr_array(matrix, copy=True)
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
+
+
+def _numbers(matrix: TaskMatrix) -> Array:
+    return np.asarray(matrix.data if sparse.issparse(matrix) else matrix)
 
 
 def _symmetric(matrix: TaskMatrix, name: str) -> TaskMatrix:
@@ -626,17 +603,14 @@ def _correlations(weights: TaskMatrix) -> TaskMatrix:
             f"weights reach {largest:g} in size; give partial correlations, from -1 to 1. Use "
             "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
         )
-    if sparse.issparse(matrix):
-        matrix.data = np.clip(matrix.data, -1.0, 1.0)
-        return matrix
-    return np.clip(matrix, -1.0, 1.0)
+    numbers = _numbers(matrix)
+    np.clip(numbers, -1.0, 1.0, out=numbers)
+    return matrix
 
 
 def _require_semidefinite(correlations: TaskMatrix) -> None:
     """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
     if sparse.issparse(correlations):
-        from scipy.sparse.csgraph import connected_components
-
         for nodes in _related(by_size(connected_components(correlations, directed=False)[1])):
             _require_semidefinite(submatrix(correlations, nodes))
         return
@@ -659,7 +633,7 @@ def _confidence(values: Any, K: int) -> TaskMatrix:
     return matrix
 
 
-def _coordinates(values: Any, K: int) -> FloatArray:
+def _coordinates(values: Any, K: int) -> Array:
     try:
         places = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -683,8 +657,4 @@ def _index(place: dict[Any, int], task: Hashable) -> int:
 
 
 def _same(first: Any, second: Any) -> bool:
-    if first is second or first is None or second is None:
-        return first is second
-    if sparse.issparse(first):
-        return first.shape == second.shape and count_entries(first != second) == 0
-    return np.array_equal(first, second)
+    return first is second if first is None or second is None else count_entries(first != second) == 0

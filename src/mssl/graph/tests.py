@@ -110,7 +110,7 @@ _SMALLEST_EIGENVALUE = 0.01  # Least eigenvalue of estimated correlations; error
 _MANY = 100.0  # Observations that give the de-sparsified graphical lasso its limiting distribution.
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
 _MOST_UNASKED = 1e8
-_PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
+_PAIR = 6e3  # operations that a pair takes besides products of matrices, measured there with 100 tasks and more
 _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 
@@ -132,15 +132,13 @@ def adjusted_p(p: Array, method: str = "bh") -> Array:
     >>> adjusted_p(np.array([0.01, 0.5, 0.02]))
     array([0.03, 0.5 , 0.03])
     """
-    adjusted = np.empty(len(p))
+    adjusted, order, falling = np.empty(len(p)), np.argsort(p), np.arange(len(p), 0, -1)
     if method == "holm":
-        order = np.argsort(p)
-        adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
-        return adjusted
-    order = np.argsort(p)[::-1]
-    ranks = np.arange(len(p), 0, -1)
-    price = float(np.sum(1 / ranks)) if method == "by" else 1.0
-    adjusted[order] = np.minimum.accumulate(np.minimum(price * p[order] * len(p) / ranks, 1.0))
+        adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * falling), 1.0)
+    else:
+        price = float(np.sum(1 / falling)) if method == "by" else 1.0
+        down = order[::-1]
+        adjusted[down] = np.minimum.accumulate(np.minimum(price * p[down] * len(p) / falling, 1.0))
     return adjusted
 
 
@@ -203,14 +201,12 @@ class GraphEvidence:
     overall: float | None = None
 
     def __post_init__(self) -> None:
-        K = len(self.reliability)
-        check_array("correlation", self.correlation, (K, K))
-        check_array("freedom", self.freedom, (K, K))
+        K, tables = len(self.reliability), ("correlation", "freedom", "partial", "partial_freedom")
         check_choice("on", self.on, ("coef", "residual"))
         check_choice("relative_to", self.relative_to, ("zero", "mean", "both"))
-        for name in ("partial", "partial_freedom"):
-            if getattr(self, name) is not None:
-                check_array(name, getattr(self, name), (K, K))
+        for name in tables:
+            if vars(self)[name] is not None:
+                check_array(name, vars(self)[name], (K, K))
 
     def resolve(self) -> GraphEvidence:
         """The evidence itself, as evidence that is computed later answers."""
@@ -289,10 +285,7 @@ class GraphEvidence:
 
     @cached_property
     def _relations(self) -> tuple[Array, Array, Array, Array]:
-        pairs = np.triu_indices(len(self.correlation), 1)
-        r, freedom = self.correlation[pairs], self.freedom[pairs]
-        scale = self._attenuation[pairs]
-        return (*_interval(r, freedom, scale), correlation_p(r, freedom))
+        return _tested(self.correlation, self.freedom, self._attenuation)
 
     def groups_at(self, error: float) -> Index:
         """Group of every task, as an integer: tasks that relations join which are all true but for this probability."""
@@ -315,17 +308,48 @@ class GraphEvidence:
 
     @cached_property
     def _edges(self) -> tuple[Array, Array, Array, Array]:
-        K = len(self.correlation)
-        r, freedom = self.correlation.copy(), self.freedom.copy()
-        scale = self._attenuation.copy()
+        r, freedom, scale = self.correlation.copy(), self.freedom.copy(), self._attenuation
         for members in self.large_groups:
             block = np.ix_(members, members)
-            r[block], freedom[block], scale[block] = _partial(self.subset(members))
+            r[block], freedom[block], scale[block] = self.subset(members)._partial()
         if self.partial is not None and self.partial_freedom is not None:
             known = self.partial_freedom > 0
             r[known], freedom[known], scale[known] = self.partial[known], self.partial_freedom[known], 1.0
-        pairs = np.triu_indices(K, 1)
-        return (*_interval(r[pairs], freedom[pairs], scale[pairs]), correlation_p(r[pairs], freedom[pairs]))
+        return _tested(r, freedom, scale)
+
+    @property
+    def typical(self) -> float:
+        """The median number of observations of a pair."""
+        return float(np.median(self.freedom[np.triu_indices(len(self.freedom), 1)]))
+
+    @property
+    def few(self) -> bool:
+        """Whether partial correlations take a sparse inverse: there are fewer than two observations for each task."""
+        return self.typical < 2 * len(self.freedom)
+
+    def _partial(self) -> tuple[Array, Array, Array]:
+        """Statistics of the partial correlations of one group: r, its freedom, and r by partial correlation."""
+        K, freedom = len(self.correlation), self.typical
+        if self.few and freedom < _MANY:
+            # Fewer observations than this cannot tell partial correlations apart.
+            return np.zeros((K, K)), self.freedom, np.ones((K, K))
+        C = np.clip(self.correlation / self._attenuation, -0.99, 0.99)
+        np.fill_diagonal(C, 1.0)
+        values, vectors = np.linalg.eigh(C)
+        C = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+        if not self.few:
+            theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+            direct, used = theta, K - 2.0
+        else:
+            # The penalty is what chance reaches in one pair of each task.
+            penalty = min(np.sqrt(np.log(K) / freedom), 0.99)
+            theta = np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
+            direct, used = 2 * theta - theta @ C @ theta, float(np.median(np.count_nonzero(theta, axis=1)))
+        error = 1 / np.maximum(self.reliability, _SMALLEST_RELIABILITY) - 1
+        B = theta @ (C + np.diag(error)) @ theta
+        size, diagonal = np.sqrt(np.diagonal(B)), np.sqrt(np.diagonal(theta))
+        r = np.clip(-direct / np.outer(size, size), -0.999, 0.999)
+        return r, np.maximum(self.freedom - used, 2.0), np.outer(diagonal / size, diagonal / size)
 
 
 class Untested(NamedTuple):
@@ -348,7 +372,7 @@ class Untested(NamedTuple):
 
     def table(self, tasks: Sequence[Any], level: str, fdr: float, method: str) -> RelationTable:
         """An empty table, as of :meth:`GraphEvidence.table`, that says why."""
-        return RelationTable([], level, float(fdr), 0, method, self.untested)
+        return RelationTable([], level, float(fdr), 0, method, untested=self.untested)
 
     def resolve(self) -> Untested:
         """The same, as evidence that is computed later answers."""
@@ -370,41 +394,6 @@ class Untested(NamedTuple):
 Evidence = GraphEvidence | Untested
 
 
-def few_observations(evidence: GraphEvidence) -> bool:
-    """Whether partial correlations take a sparse inverse: there are fewer than two observations for each task."""
-    return _typical(evidence) < 2 * len(evidence.correlation)
-
-
-def _typical(evidence: GraphEvidence) -> float:
-    """The median number of observations of a pair."""
-    return float(np.median(evidence.freedom[np.triu_indices(len(evidence.correlation), 1)]))
-
-
-def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
-    """Statistics of the partial correlations in one group: r, its degrees of freedom, and r by partial correlation."""
-    K = len(evidence.correlation)
-    reliability = np.maximum(evidence.reliability, _SMALLEST_RELIABILITY)
-    root = np.sqrt(reliability)
-    C = np.clip(evidence.correlation / np.outer(root, root), -0.99, 0.99)
-    np.fill_diagonal(C, 1.0)
-    freedom, few = _typical(evidence), few_observations(evidence)
-    if few and freedom < _MANY:
-        # Fewer observations than this cannot tell partial correlations apart.
-        return np.zeros((K, K)), evidence.freedom, np.ones((K, K))
-    values, vectors = np.linalg.eigh(C)
-    C = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
-    if not few:
-        theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
-        direct, used = theta, K - 2.0
-    else:
-        theta = _sparse_inverse(C, freedom)
-        direct, used = 2 * theta - theta @ C @ theta, float(np.median(np.count_nonzero(theta, axis=1)))
-    B = theta @ (C + np.diag(1 / reliability - 1)) @ theta
-    size, diagonal = np.sqrt(np.diagonal(B)), np.sqrt(np.diagonal(theta))
-    r = np.clip(-direct / np.outer(size, size), -0.999, 0.999)
-    return r, np.maximum(evidence.freedom - used, 2.0), np.outer(diagonal / size, diagonal / size)
-
-
 def correlation_p(r: Array, freedom: Array) -> Array:
     """Two-sided p-values of correlations r of ν pairs of numbers with known means; of one pair r is ±1 by itself."""
     left = np.maximum(freedom - 1, 0.5)
@@ -419,19 +408,14 @@ def correlation_of(p: Array, sign: Array, freedom: Array) -> Array:
     return np.asarray(sign * t / np.sqrt(t**2 + left))
 
 
-def _interval(r: Array, freedom: Array, scale: Array) -> tuple[Array, Array, Array]:
-    """Estimates and intervals of r/scale, by Fisher's transformation of r."""
+def _tested(r: Array, freedom: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
+    """Estimates r/scale of all pairs, their intervals by Fisher's transformation of r, and p-values, from tables."""
+    pairs = np.triu_indices(len(r), 1)
+    r, freedom, scale = r[pairs], freedom[pairs], scale[pairs]
     z = np.arctanh(np.clip(r, -0.9999, 0.9999))
     half = -ndtri((1 - COVERAGE) / 2) / np.sqrt(np.maximum(freedom - 2, 0.5))
-    values = (np.clip(values / scale, -1.0, 1.0) for values in (r, np.tanh(z - half), np.tanh(z + half)))
-    weight, low, high = values
-    return weight, low, high
-
-
-def _sparse_inverse(C: Array, freedom: float) -> Array:
-    """The graphical lasso of correlations, with the penalty that chance reaches in one pair of each task."""
-    penalty = min(np.sqrt(np.log(len(C)) / freedom), 0.99)
-    return np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
+    weight, low, high = (np.clip(values / scale, -1.0, 1.0) for values in (r, np.tanh(z - half), np.tanh(z + half)))
+    return weight, low, high, correlation_p(r, freedom)
 
 
 class Later(SingleThreaded, ABC, Generic[T]):
@@ -488,9 +472,7 @@ class LazyEvidence(Later[Evidence]):
         return self._widened(self._source.read().evidence())
 
     def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # of the tasks that joined later nothing is known
-        for _ in range(self._unknown):
-            evidence = evidence.with_unknown()
-        return evidence
+        return evidence.subset([*range(len(evidence.reliability)), *[-1] * self._unknown])
 
     def with_unknown(self) -> LazyEvidence:
         """The evidence with one more task, of which nothing is known."""
@@ -520,8 +502,7 @@ class LazyEvidence(Later[Evidence]):
         found = self.resolve()
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
-        K = len(found.reliability)
-        if _PAIR * K**2 + _TASK * K + self._source.read().operations() <= _MOST_UNASKED:
+        if _PAIR * len(found.reliability) ** 2 + self._source.read().operations() <= _MOST_UNASKED:
             self._found = replace(found, overall=self.global_test(PERMUTATIONS).p)
 
 
@@ -529,41 +510,19 @@ def _itself(found: Evidence | None) -> Evidence | None:
     return found
 
 
-def residual_evidence(residuals: Array, used: float = 0.0) -> GraphEvidence:
-    """What residuals of n occasions say about the relations of their tasks.
+class Residuals(NamedTuple):
+    """Residuals by occasion: a source of evidence.
 
-    Parameters
+    Attributes
     ----------
-    residuals : ndarray of shape (K, n)
+    values : ndarray of shape (K, n)
         Residuals in the order of the occasions; NaN where there is none.
     used : float
         Parameters that were fitted to each task.
-
-    Returns
-    -------
-    GraphEvidence
     """
-    known = np.isfinite(residuals)
-    E = np.where(known, residuals, 0.0)
-    counts = known.astype(float) @ known.T
-    squares = E**2 @ known.T
-    norms = np.sqrt(squares * squares.T)
-    r = np.divide(E @ E.T, norms, out=np.zeros_like(norms), where=norms > 0)
-    np.fill_diagonal(r, 1.0)
-    both = known[:, 1:] & known[:, :-1]
-    steps = np.sum(E[:, 1:] * E[:, :-1] * both, axis=1)
-    level = np.sqrt(np.sum(E[:, 1:] ** 2 * both, axis=1) * np.sum(E[:, :-1] ** 2 * both, axis=1))
-    phi = np.divide(steps, level, out=np.zeros(len(E)), where=level > 0)
-    product = np.multiply.outer(phi, phi)
-    freedom = np.maximum(counts - used, 1.0) * np.minimum((1 - product) / (1 + product), 1.0)
-    return GraphEvidence(r, freedom, np.ones(len(E)), "residual")
-
-
-class Residuals(NamedTuple):
-    """Residuals by occasion, and the number of parameters that were fitted to each task: a source of evidence."""
 
     values: Array
-    used: float
+    used: float = 0.0
 
     def read(self) -> Residuals:
         """These are the residuals."""
@@ -574,8 +533,21 @@ class Residuals(NamedTuple):
         return float(len(self.values) * self.values.size)
 
     def evidence(self) -> GraphEvidence:
-        """See :func:`residual_evidence`."""
-        return residual_evidence(self.values, self.used)
+        """What the residuals say about the relations of their tasks."""
+        known = np.isfinite(self.values)
+        E = np.where(known, self.values, 0.0)
+        counts = known.astype(float) @ known.T
+        squares = E**2 @ known.T
+        norms = np.sqrt(squares * squares.T)
+        r = np.divide(E @ E.T, norms, out=np.zeros_like(norms), where=norms > 0)
+        np.fill_diagonal(r, 1.0)
+        both = known[:, 1:] & known[:, :-1]
+        steps = np.sum(E[:, 1:] * E[:, :-1] * both, axis=1)
+        level = np.sqrt(np.sum(E[:, 1:] ** 2 * both, axis=1) * np.sum(E[:, :-1] ** 2 * both, axis=1))
+        phi = np.divide(steps, level, out=np.zeros(len(E)), where=level > 0)
+        product = np.multiply.outer(phi, phi)
+        freedom = np.maximum(counts - self.used, 1.0) * np.minimum((1 - product) / (1 + product), 1.0)
+        return GraphEvidence(r, freedom, np.ones(len(E)), "residual")
 
     def permuted(self, random: np.random.Generator) -> Residuals:
         """Each task moved along by a number of occasions of its own, ends joined: autocorrelations stay."""
