@@ -36,19 +36,18 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
         exactly and 0 otherwise; a column without targets does not count.
     """
     target, weights = scored_targets(np.asarray(y, dtype=float), prediction, sample_weight)
-    columns = (
-        (target[:, None], prediction[:, None], weights[:, None]) if target.ndim == 1 else (target, prediction, weights)
-    )
     seen = ~np.isnan(target)
     if not seen.any():
         raise DataError("y holds no target at all; give at least one number to score against.")
     if not np.all(loss.in_range(target[seen])):
         raise DataError(f"y holds targets out of range for the {loss.name} loss; allowed are {loss.range}.")
-    scores = [
-        _explained(loss, *column)
-        for column in zip(*(part.T for part in columns), strict=True)
-        if not np.all(np.isnan(column[0]))
-    ]
+    scores = []
+    for k, found in enumerate(np.atleast_2d(seen.T)):
+        if found.any():
+            column, means, c = (np.atleast_2d(part.T)[k, found] for part in (target, prediction, weights))
+            others = means, np.full_like(column, np.average(column, weights=c))
+            lost, total = (float(np.sum(c * loss.deviance(column, other))) for other in others)
+            scores.append(1.0 - lost / total if total else float(lost == 0))
     return float(np.mean(scores))
 
 
@@ -64,17 +63,6 @@ def scored_targets(target: Labels, prediction: Labels, sample_weight: Any) -> tu
     if weights.ndim < target.ndim:
         weights = np.broadcast_to(weights[:, None], target.shape)
     return target, weights
-
-
-def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float:
-    seen = ~np.isnan(y)
-    y, prediction, weights = y[seen], prediction[seen], weights[seen]
-    mean = np.full_like(y, np.average(y, weights=weights))
-    lost = float(np.sum(weights * loss.deviance(y, prediction)))
-    total = float(np.sum(weights * loss.deviance(y, mean)))
-    if total == 0:
-        return 1.0 if lost == 0 else 0.0
-    return 1.0 - lost / total
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def test_structures_without_components_keep_their_tables(few_are_many):
 def test_many_tasks_are_saved_continued_and_shown(few_are_many, tmp_path, monkeypatch):
     monkeypatch.setattr("mssl.files.checks.DENSE_UP_TO", 10)
     monkeypatch.setattr("mssl.graph.tests._MOST_TASKS", 10)
-    monkeypatch.setattr("mssl.graph.tests._MOST_SAVED", 10)
+    monkeypatch.setattr("mssl.graph.tests.MOST_SAVED", 10)
     model = MSSLRegressor(0.4, warm_start=True).fit(DATA.X, DATA.y, tasks=DATA.tasks)
     again = mssl.load(mssl.save(model, tmp_path / "m.npz"))
     assert again.graph_ == model.graph_

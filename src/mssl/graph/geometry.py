@@ -12,21 +12,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 from mssl._html import Html, tag
+from mssl._typing import Array
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
 from mssl.graph.export import short_name
 from mssl.kernels.threads import single_threaded
-from mssl.model.task_matrix import entries_at, largest_entry, pair_matrix, submatrix
+from mssl.model.task_matrix import Places, entries_at, largest_entry, pair_matrix, submatrix
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 #: Colours that colour-blind readers can distinguish (Okabe & Ito, 2008), without black and pale yellow.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800")
@@ -56,13 +59,13 @@ class ChordGeometry(NamedTuple):
     and ``weights`` (E,) the partial correlations, weakest first so that the strongest is drawn on top.
     """
 
-    order: IntArray
-    angles: FloatArray
-    spans: FloatArray
-    groups: IntArray
-    ends: IntArray
-    curves: FloatArray
-    weights: FloatArray
+    order: Places
+    angles: Array
+    spans: Array
+    groups: Places
+    ends: Places
+    curves: Array
+    weights: Array
 
 
 def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
@@ -92,7 +95,7 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     return ThinnedGraph(replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown")
 
 
-def task_order(graph: TaskGraph, groups: IntArray | None = None) -> IntArray:
+def task_order(graph: TaskGraph, groups: Places | None = None) -> Places:
     """Return the tasks by group (community), largest first, and inside one by falling strength (sum of |weights|).
 
     Examples
@@ -123,7 +126,7 @@ def community_colors(labels: ArrayLike) -> list[str]:
 
 
 @single_threaded
-def graph_layout(graph: TaskGraph) -> FloatArray:
+def graph_layout(graph: TaskGraph) -> Array:
     r"""Place the tasks in the plane so that strongly related ones lie close.
 
     Each component minimises the stress :math:`\sum_{i<j} d_{ij}^{-2} (\|x_i - x_j\| - d_{ij})^2` of its
@@ -163,38 +166,27 @@ def graph_layout(graph: TaskGraph) -> FloatArray:
     return (places - (low + high) / 2) / (max(*(high - low)) / 2 or 1.0) + 0.0
 
 
-def _component_layout(graph: TaskGraph, nodes: IntArray, communities: IntArray) -> FloatArray:
+def _component_layout(graph: TaskGraph, nodes: Places, communities: Places) -> Array:
     """Lay out one component, scaled so that neighbouring points are about 1 apart, its long side level."""
-    from scipy.sparse.csgraph import shortest_path
-
     weights, linked = submatrix(graph.weights, nodes), submatrix(graph.adjacency, nodes) != 0
-    lengths = _edge_lengths(weights, linked, communities)
-    distances = shortest_path(_backbone(lengths), directed=False)
+    across = communities[:, None] != communities
+    # Edges are 1 long for the strongest, at most 4, and longer between communities.
+    strength = np.abs(weights)
+    strongest = strength.max() or 1.0
+    lengths = np.sqrt(strongest / np.maximum(strength, strongest / 16)) * np.where(across, 1.6, 1.0)
+    distances = shortest_path(_backbone(np.where(linked, lengths, 0.0)), directed=False)
     # In larger graphs readers look for communities first, so white space separates these.
-    across = communities[:, None] != communities[None, :]
     distances = distances * np.where(across, 1 + min(2.0, len(nodes) / 200), 1.0)
     places = _majorize(distances, _classical_scaling(distances))
-    nearest = np.sqrt(_squared_distances(places) + np.diag(np.full(len(nodes), np.inf))).min(axis=1)
+    nearest = (cdist(places, places) + np.diag(np.full(len(nodes), np.inf))).min(axis=1)
     places = _push_apart(places / np.median(nearest))
     centred = places - places.mean(axis=0)
     axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
     return _fix_signs(centred @ axes)
 
 
-def _edge_lengths(weights: FloatArray, adjacency: NDArray[np.bool_], communities: IntArray) -> FloatArray:
-    """Return the wanted length of each edge: 1 for the strongest, at most 4; 0 where there is none."""
-    strength = np.abs(weights)
-    strongest = strength.max() or 1.0
-    length = np.sqrt(strongest / np.maximum(strength, strongest / 16))
-    across = communities[:, None] != communities[None, :]
-    return np.where(adjacency, length * np.where(across, 1.6, 1.0), 0.0)
-
-
-def _backbone(lengths: FloatArray, per_node: int = 8) -> Any:
+def _backbone(lengths: Array, per_node: int = 8) -> csr_array:
     """Keep the shortest edges of each node and a spanning tree: what shapes a layout, at a bearable cost."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     n = len(lengths)
     tree = minimum_spanning_tree(csr_array(lengths)).toarray() > 0
     ranked = np.argsort(np.where(lengths > 0, lengths, np.inf), axis=1, kind="stable")[:, : min(per_node, n - 1)]
@@ -203,10 +195,8 @@ def _backbone(lengths: FloatArray, per_node: int = 8) -> Any:
     return csr_array(np.where(tree | tree.T | near | near.T, lengths, 0.0))
 
 
-def _classical_scaling(distances: FloatArray) -> FloatArray:
+def _classical_scaling(distances: Array) -> Array:
     """Start from the two leading principal coordinates, plus a small spiral that separates equal points."""
-    from scipy.linalg import eigh
-
     n = len(distances)
     centring = np.eye(n) - 1 / n
     gram = -centring @ distances**2 @ centring / 2
@@ -218,7 +208,7 @@ def _classical_scaling(distances: FloatArray) -> FloatArray:
     return _fix_signs(places) + 0.05 * distances.max() * spiral
 
 
-def _fix_signs(places: FloatArray) -> FloatArray:
+def _fix_signs(places: Array) -> Array:
     """Mirror each axis so that its farthest point, the first of equals, lies on the negative side."""
     reach = np.abs(places)
     largest = np.argmax(reach >= reach.max(axis=0) * (1 - 1e-6), axis=0)
@@ -226,23 +216,15 @@ def _fix_signs(places: FloatArray) -> FloatArray:
     return places * signs
 
 
-def _squared_distances(places: FloatArray) -> FloatArray:
-    from scipy.spatial.distance import cdist
-
-    return np.asarray(cdist(places, places, "sqeuclidean"))
-
-
-def _majorize(distances: FloatArray, places: FloatArray, steps: int = 120) -> FloatArray:
+def _majorize(distances: Array, places: Array, steps: int = 120) -> Array:
     """Minimise the stress by solving a Laplacian system per step; the factor is shared by all steps."""
-    from scipy.linalg import cho_factor, cho_solve
-
     n = len(distances)
     pull = 1 / (distances + np.eye(n)) ** 2
     np.fill_diagonal(pull, 0.0)
     factor = cho_factor(np.diag(pull.sum(axis=1)) - pull + 1 / n)
     pull = pull * distances
     for _ in range(steps):
-        ratio = pull / np.sqrt(_squared_distances(places) + 1e-18)
+        ratio = pull / np.sqrt(cdist(places, places, "sqeuclidean") + 1e-18)
         target = ratio.sum(axis=1)[:, None] * places - ratio @ places
         moved = cho_solve(factor, target)
         shift = np.abs(moved - places).max()
@@ -252,10 +234,8 @@ def _majorize(distances: FloatArray, places: FloatArray, steps: int = 120) -> Fl
     return places
 
 
-def _push_apart(places: FloatArray, closest: float = 0.75, steps: int = 60) -> FloatArray:
+def _push_apart(places: Array, closest: float = 0.75, steps: int = 60) -> Array:
     """Move points that are nearer than `closest` away from each other, so that no marker covers another."""
-    from scipy.spatial import cKDTree
-
     for _ in range(steps):
         pairs = cKDTree(places).query_pairs(closest * 0.999, output_type="ndarray")
         if not len(pairs):
@@ -273,13 +253,13 @@ def _push_apart(places: FloatArray, closest: float = 0.75, steps: int = 60) -> F
     return places
 
 
-def _pack(boxes: list[FloatArray], margin: float = 1.3) -> tuple[list[FloatArray], float, float]:
+def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[list[Array], float, float]:
     """Set boxes on shelves, in the order given; return their lower left corners, the width and the depth."""
     if not boxes:
         return [], 0.0, 0.0
     area = sum((w + margin) * (h + margin) for w, h in boxes)
     width = max(1.25 * float(np.sqrt(area)), *(float(w) for w, _ in boxes))
-    shelves: list[list[FloatArray]] = []
+    shelves: list[list[Array]] = []
     used = np.inf
     for box in boxes:
         if used + margin + box[0] > width:
@@ -323,8 +303,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Any] | None = None, gap: f
     else:
         seen = {label: k for k, label in enumerate(dict.fromkeys(groups))}
         labels = by_size(np.array([seen[label] for label in groups], dtype=np.intp))
-    strength = np.abs(graph.weights).sum(axis=1)
-    order = np.lexsort((np.arange(K), -strength, labels))
+    order = task_order(graph, labels)
     n_groups = int((np.bincount(labels, minlength=1) > 1).sum())
     blocks = np.minimum(labels, n_groups)[order]
     breaks = np.concatenate([[0], np.cumsum(np.diff(blocks) != 0)]) if K else np.zeros(0)
@@ -341,7 +320,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Any] | None = None, gap: f
     return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, entries_at(graph.weights, i, j))
 
 
-def _chords(first: FloatArray, second: FloatArray) -> FloatArray:
+def _chords(first: Array, second: Array) -> Array:
     """Return quadratic Bézier curves between angles; the nearer the ends, the shallower the curve."""
     ends = np.stack([np.column_stack([np.cos(a), np.sin(a)]) for a in (first, second)])
     separation = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
@@ -350,7 +329,7 @@ def _chords(first: FloatArray, second: FloatArray) -> FloatArray:
     return np.stack([ends[0], middle * (1 - np.sqrt(separation))[:, None], ends[1]], axis=1)
 
 
-def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> list[list[FloatArray]]:
+def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> list[list[Array]]:
     """Return the great circle of each edge as (longitude, latitude) polylines, cut at the date line.
 
     Parameters
@@ -378,7 +357,7 @@ def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> 
     return [_great_circle(on_sphere[i], on_sphere[j], points) for i, j in ends]
 
 
-def _great_circle(start: FloatArray, end: FloatArray, points: int) -> list[FloatArray]:
+def _great_circle(start: Array, end: Array, points: int) -> list[Array]:
     """Go from start to end at constant speed: by the north, where the ends are antipodes."""
     angle = np.arctan2(np.linalg.norm(np.cross(start, end)), start @ end)
     aim = end if np.pi - angle > 1e-9 else np.array([0.0, 0.0, 1.0])
@@ -392,21 +371,17 @@ def _great_circle(start: FloatArray, end: FloatArray, points: int) -> list[Float
     return _cut_at_date_line(line)
 
 
-def _cut_at_date_line(line: FloatArray) -> list[FloatArray]:
-    pieces, begin = [], 0
-    current = line
-    for k in np.flatnonzero(np.abs(np.diff(line[:, 0])) > 180):
-        west = np.sign(line[k, 0])
-        ahead = 180 - abs(line[k, 0])
-        share = ahead / max(ahead + 180 - abs(line[k + 1, 0]), 1e-12)
-        latitude = line[k, 1] + share * (line[k + 1, 1] - line[k, 1])
-        pieces.append(np.vstack([current[: k + 1 - begin], [west * 180, latitude]]))
-        current = np.vstack([[-west * 180, latitude], line[k + 1 :]])
-        begin = int(k)
-    return [*pieces, current]
+def _cut_at_date_line(line: Array) -> list[Array]:
+    jumps = np.flatnonzero(np.abs(np.diff(line[:, 0])) > 180)
+    (start, latitude), (end, after) = line[jumps].T, line[jumps + 1].T
+    ahead, west = 180 - np.abs(start), 180 * np.sign(start)
+    latitude = latitude + ahead / np.maximum(ahead + 180 - np.abs(end), 1e-12) * (after - latitude)
+    ends = np.stack([west, latitude, -west, latitude], axis=1).reshape(-1, 2)
+    whole = np.insert(line, np.repeat(jumps + 1, 2), ends, axis=0)
+    return np.split(whole, jumps + 2 * np.arange(1, len(jumps) + 1))
 
 
-def map_region(latitude: FloatArray, longitude: FloatArray) -> tuple[float, float, float, float]:
+def map_region(latitude: Array, longitude: Array) -> tuple[float, float, float, float]:
     """Return a box around the tasks with a margin, on whole degrees."""
     margin = max(3.0, 0.08 * float(max(np.ptp(latitude), np.ptp(longitude))))
     south, west = np.floor([latitude.min() - margin, longitude.min() - margin])
@@ -415,9 +390,7 @@ def map_region(latitude: FloatArray, longitude: FloatArray) -> tuple[float, floa
 
 
 @lru_cache(maxsize=16)
-def coastlines(
-    region: tuple[float, float, float, float] | None = None, resolution: float = 1.0
-) -> tuple[FloatArray, ...]:
+def coastlines(region: tuple[float, float, float, float] | None = None, resolution: float = 1.0) -> tuple[Array, ...]:
     """Return coastlines as (longitude, latitude) polylines, without a network (package global-land-mask).
 
     Parameters
@@ -446,13 +419,13 @@ def coastlines(
 
 
 def label_offsets(
-    points: FloatArray,
+    points: Array,
     half_sizes: Mapping[int, tuple[float, float]],
     size: tuple[float, float],
     *,
     radius: float,
     most: int | None = None,
-) -> dict[int, FloatArray]:
+) -> dict[int, Array]:
     """Choose a side of its point for each label, so that it covers neither a point nor another label.
 
     Parameters
@@ -480,7 +453,7 @@ def label_offsets(
     {0: [0.0, 4.0], 1: [5.0, 0.0]}
     """
     taken = np.column_stack([points - radius, points + radius])
-    offsets: dict[int, FloatArray] = {}
+    offsets: dict[int, Array] = {}
     for k, half_size in half_sizes.items():
         if len(offsets) == most:
             break
@@ -496,7 +469,7 @@ def label_offsets(
     return offsets
 
 
-def _centres(low: float, high: float, n: int) -> FloatArray:
+def _centres(low: float, high: float, n: int) -> Array:
     return low + (np.arange(n) + 0.5) * (high - low) / n
 
 

@@ -84,7 +84,7 @@ def partial_correlation(precision: Any) -> TaskMatrix:
     # Products of huge entries would overflow: powers of two, which leave all digits as they are, bring them near 1.
     half = np.frexp(diagonal)[1] // 2
     diagonal, omega = np.ldexp(diagonal, -2 * half), np.ldexp(omega, -np.add.outer(half, half))
-    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
+    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0  # not -0.0 where there is no edge
     np.fill_diagonal(result, 1.0)
     return result
 
@@ -150,7 +150,7 @@ class TaskGraph:
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
-            # Adding 0.0 turns the -0.0 of absent edges into 0.0, here and below.
+            # Adding 0.0 turns the -0.0 of absent edges into 0.0.
             "weights": _correlations(adjacency * _matrix(self.weights, K, "weights") + 0.0),
             "confidence": None if self.confidence is None else _confidence(self.confidence, K),
             "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
