@@ -346,22 +346,24 @@ class Scores:
             )
         (rows, targets), counts = occasions.factors(), occasions.counts
         rows = rows.reshape(-1, d, rows.shape[1])
-        noise, v = self.variances()
-        ratio = (v / noise)[:, None] * values
-        ample = np.diagonal(counts) - 1 >= _FREE_ROWS * np.count_nonzero(values, axis=1)
-        share = np.where(ample[:, None], (values > 0).astype(float), ratio / (1 + ratio))
         along = np.matmul(self.vectors.transpose(0, 2, 1), rows)
-        F = along * np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)[:, :, None]
-        E = targets - np.einsum("kmn,km->kn", F, share * np.einsum("kmn,kn->km", F, targets))
-        shares = share.sum(axis=1)
-        F *= np.sqrt(share)[:, :, None]
-        if F.shape[2] ** 2 < K * m**2:  # traces of products of the tasks' hat matrices, the cheaper way
-            hats = np.matmul(F.transpose(0, 2, 1), F).reshape(K, -1)
-            common = hats @ hats.T
+        shared = self.shared and len(rows) == 1
+        # Products of all directions of all tasks, or of each shared one with itself.
+        common = np.sum(along[0] ** 2, axis=1) if shared else along.reshape(K * m, -1) @ along.reshape(K * m, -1).T
+        noise, v = self.variances()
+        ratio = (v / noise)[:, None]
+        ratio = ratio / (1 + ratio * values)
+        ample = np.diagonal(counts) - 1 >= _FREE_ROWS * np.count_nonzero(values, axis=1)
+        ratio[ample] = np.divide(1.0, values[ample], out=np.zeros_like(values[ample]), where=values[ample] > 0)
+        # The residuals of task k are I less its hat matrix times its targets; traces of their products are freedom.
+        E = targets - np.einsum("kmn,km->kn", along, ratio * np.einsum("kmn,kn->km", along, targets))
+        shares = np.sum(ratio * values, axis=1)
+        if shared:
+            traces = (ratio * common) @ (ratio * common).T
         else:
-            flat = F.reshape(K * m, -1)
-            common = np.sum((flat @ flat.T).reshape(K, m, K, m) ** 2, axis=(1, 3))
-        freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + common, 2.0)
+            common = common.reshape(K, m, K, m)
+            traces = np.einsum("kmlp,km,lp->kl", common**2, ratio, ratio, optimize=True)
+        freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + traces, 2.0)
         products = E @ E.T / freedom
         sizes = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
         rho = np.clip(products / np.outer(sizes, sizes), -0.98, 0.98)
@@ -378,12 +380,7 @@ class Scores:
         size = np.sqrt(np.diagonal(rho))
         variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
         rho = rho / np.outer(size, size)
-        shared = self.shared and len(rows) == 1
-        if shared:
-            covariance = np.sum(along[0] ** 2, axis=1)[:, None, None] * rho
-        else:
-            flat = along.reshape(K * m, -1)
-            covariance = (flat @ flat.T).reshape(K, m, K, m) * (rho - np.eye(K))[:, None, :, None]
+        covariance = common[:, None, None] * rho if shared else common * (rho - np.eye(K))[:, None, :, None]
         return replace(self, shared=shared, errors=_Errors(rows, rho, variance, covariance))
 
     @cached_property
