@@ -50,33 +50,15 @@ FAULTS = [
     Fault(
         "a task's weights do not move with the mean",
         "evidence/posterior.py",
-        "return self._within(task) + np.asarray(link @ self.mean_covariance @ link.T)",
-        "return self._within(task) + 0.0 * link",
+        "Parts(float(shares @ shares) * self.deviation, moved @ self.mean_root,",
+        "Parts(float(shares @ shares) * self.deviation, X @ self.mean_root,",
         _EVIDENCE,
     ),
     Fault(
         "a new task deviates from the mean by nothing",
         "evidence/posterior.py",
-        """        return np.asarray(self.mean_covariance + np.diag(self.deviation))
-
-    def new_variance(self, X: Array) -> Array:
-        \"\"\"Variance of x·w for a task that has no rows.\"\"\"
-        return _rows_variance(X, self.new_covariance())
-
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        \"\"\"Draws of all tasks' weights.\"\"\"
-        K, d = self.coef.shape
-        mean =""",
-        """        return np.asarray(self.mean_covariance)
-
-    def new_variance(self, X: Array) -> Array:
-        \"\"\"Variance of x·w for a task that has no rows.\"\"\"
-        return _rows_variance(X, self.new_covariance())
-
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        \"\"\"Draws of all tasks' weights.\"\"\"
-        K, d = self.coef.shape
-        mean =""",
+        "Parts(self.deviation, X @ self.mean_root, X[:, :0])",
+        "Parts(0.0 * self.deviation, X @ self.mean_root, X[:, :0])",
         _EVIDENCE,
     ),
     Fault(
@@ -182,8 +164,8 @@ FAULTS = [
     Fault(
         "what no feature explains is forgotten",
         "data/factors.py",
-        "rest[k] += float(np.sum(outside**2))",
-        "rest[k] += 0.0",
+        "rest[alike] + small[:, d, d] ** 2",
+        "rest[alike]",
         _EVIDENCE,
     ),
     Fault(

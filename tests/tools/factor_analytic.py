@@ -34,6 +34,7 @@ class FactorAnalytic(TaskKernel):
         bend = np.repeat(2 * np.diag(A.matrix + C.matrix), self.q)
         down, up = self.own * np.diag(A.matrix), self.own * np.diag(C.matrix)
         turn = 2 * (A.matrix - C.matrix) @ self.loadings
+        turn, bend = turn + 2 * _PRICE * self.loadings, bend + 2 * _PRICE
         return np.append(turn.ravel(), down - up), np.append(bend, down + up)
 
     def moved(self, step):
@@ -43,13 +44,7 @@ class FactorAnalytic(TaskKernel):
         )
 
     def price(self):
-        empty = np.zeros(len(self.own))
-        slope = np.append(2 * _PRICE * self.loadings.ravel(), empty)
-        return (
-            _PRICE * float(np.sum(self.loadings**2)),
-            slope,
-            np.append(np.full(self.loadings.size, 2 * _PRICE), empty),
-        )
+        return _PRICE * float(np.sum(self.loadings**2))
 
     def common(self):
         K, T = len(self.own), self.loadings @ self.loadings.T

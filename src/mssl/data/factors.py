@@ -87,21 +87,27 @@ class TaskFactors:
         """
         parts = [turned(X, y, c, intercept) for X, y, c in zip(blocks, targets, weights, strict=True)]
         n, means, tables = zip(*parts, strict=True)
-        return cls._of_tables(np.asarray(n), np.asarray(means), tables, np.zeros(len(n)), intercept)
+        return cls.from_tables(np.asarray(n), np.asarray(means), tables, centred=intercept)
 
     @classmethod
-    def _of_tables(cls, n: Array, means: Array, tables: Sequence[Array], rest: Array, centred: bool) -> TaskFactors:
+    def from_tables(
+        cls, n: Array, means: Array, tables: Sequence[Array], *, rest: Array | float = 0.0, centred: bool = False
+    ) -> TaskFactors:
         """Triangles of tables with the targets in the last column, as they are in the last one of the means."""
-        d, rest = means.shape[1] - 1, rest.copy()
-        small = []
-        for k, table in enumerate(tables):
-            inside, outside = triangle(table, d)
-            small.append(inside)
-            rest[k] += float(np.sum(outside**2))
-        used = np.asarray([len(table) for table in small], dtype=np.int64)
-        filled = np.zeros((len(small), int(used.max(initial=0)), d + 1))
-        for k, table in enumerate(small):
-            filled[k, : used[k]] = table
+        d, sizes = means.shape[1] - 1, np.asarray([len(table) for table in tables], dtype=np.int64)
+        used, rest = np.minimum(sizes, d), np.zeros(len(tables)) + rest
+        filled = np.zeros((len(tables), int(used.max(initial=0)), d + 1))
+        for k in np.flatnonzero(sizes <= d).tolist():
+            filled[k, : used[k]] = tables[k]
+        # Tasks of about the same size are made triangular in one call, filled up with rows of zeros.
+        tall, height = np.flatnonzero(sizes > d), np.ceil(np.log2(sizes, where=sizes > 0, out=np.zeros(len(sizes))))
+        for power in np.unique(height[tall]).tolist():
+            alike = tall[height[tall] == power]
+            stack = np.zeros((len(alike), int(sizes[alike].max()), d + 1))
+            for place, k in enumerate(alike.tolist()):
+                stack[place, : sizes[k]] = tables[k]
+            small: Array = np.asarray(np.linalg.qr(stack, mode="r"))
+            filled[alike], rest[alike] = small[:, :d], rest[alike] + small[:, d, d] ** 2
         return cls(n, means[:, :d], means[:, d], filled[:, :, :d], filled[:, :, d], used, rest, centred)
 
     @property
@@ -142,13 +148,14 @@ class TaskFactors:
             self._tables(), other._tables(), apart[:, None] if self.centred else apart[:, None][:, :0], strict=True
         )
         means = np.where(n[:, None] > 0, mine + share * (theirs - mine), 0.0)
-        return self._of_tables(n, means, [np.concatenate(part) for part in parts], self.rest + other.rest, self.centred)
+        tables = [np.concatenate(part) for part in parts]
+        return self.from_tables(n, means, tables, rest=self.rest + other.rest, centred=self.centred)
 
     def leading(self, d: int) -> TaskFactors:
         """The factors of the first d features alone."""
         tables = [np.column_stack([table[:, :d], table[:, -1]]) for table in self._tables()]
         means = np.column_stack([self.means[:, :d], self.target_means])
-        return self._of_tables(self.n, means, tables, self.rest, self.centred)
+        return self.from_tables(self.n, means, tables, rest=self.rest, centred=self.centred)
 
     def with_column(self) -> TaskFactors:
         """The intercept as a last column of ones, no longer free: one row on top brings the means back."""
@@ -158,7 +165,7 @@ class TaskFactors:
             np.concatenate([top[None][: int(n > 0)], np.insert(table, self.n_features, 0.0, axis=1)])
             for n, top, table in zip(self.n, level * means, self._tables(), strict=True)
         ]
-        return self._of_tables(self.n, means, tables, self.rest, False)
+        return self.from_tables(self.n, means, tables, rest=self.rest)
 
 
 def turned(X: Any, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:

@@ -36,7 +36,7 @@ def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
             post, cov = _update(U, mean, covariance, *sites)
             return U @ post, np.maximum(np.sum(U * (U @ cov), axis=1), 1e-14), (post, cov)
 
-        post, cov = problem.settled(problem.start(), marginals, 1e-4)[2]
+        post, cov = problem.settled(problem.start(), marginals, 1e-8).told
         post[-1] -= level
     edf = float(len(post) - np.trace(np.linalg.lstsq(covariance, cov, rcond=None)[0]))
     return replace(fit, joined=[*fit.joined, JoinedTask(post, cov, float(len(y)), max(edf, 0.0))])

@@ -196,7 +196,9 @@ class Trials:
         if candidate not in self.densities:
             if candidate.name not in self.record:
                 made = self._forecast(candidate, len(self.folds))
-                self.record.add(candidate.name, {name: part.tolist() for name, part in made.arrays().items()})
+                arrays = made.arrays().items()
+                kept = {name: part if self.record.path is None else part.tolist() for name, part in arrays}
+                self.record.add(candidate.name, kept)
             whole = self.forecast(candidate)
             y, counts = self.data.y[self.rows], self.row_weights()
             self.calibrations[candidate] = calibrate(whole, y, counts)

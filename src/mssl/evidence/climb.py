@@ -19,17 +19,20 @@ Nocedal & Wright (2006), Numerical Optimization, chapter 7, doi:10.1007/978-0-38
 
 from __future__ import annotations
 
+from abc import ABC
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from mssl._typing import Array
+from mssl._typing import Array, Index
 
 ROUGH_GAIN = 5e-2  # of fits that are only judged, in −2 log Z: held-out densities agree to one or two thousandths
 SMALLEST = 1e-10  # Least variance, of prior and noise, in units of the targets' variance.
+_LEAST_EIGENVALUE = 1e-7  # of a covariance that moves in its frame, beside its largest: inverses must keep digits
 _FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change by a factor of 50 at most.
 _ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.
 _ROUNDING = 1e-11  # Differences of the objective, relative to its size, that may be rounding.
@@ -46,6 +49,7 @@ class Movable(Protocol):
 
 
 P = TypeVar("P", bound=Movable)
+D = TypeVar("D")
 Evaluated = tuple[float, Array, Array]
 Slope = tuple[Array, Array]  # slope and metric
 
@@ -167,29 +171,6 @@ def _times_inverse(slope: Array, metric: Array, pairs: deque[tuple[Array, Array]
     return np.where(slope != 0, q, 0.0)
 
 
-def frame_slope(T: Array, A: Array, C: Array) -> tuple[Array, Array]:
-    """Slope and metric of a covariance in its own frame, where the objective changes by tr((A − C) dT).
-
-    The coordinates are the lower triangle of S, entries off the diagonal times √2, so that their length is that of S.
-    """
-    lower = np.linalg.cholesky(T)
-    i, j = np.tril_indices(len(T))
-    slope = (lower.T @ (A - C) @ lower)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    size = np.einsum("ki,kl,li->i", lower, A + C, lower)
-    return slope, 0.5 * (size[i] + size[j])
-
-
-def frame_moved(T: Array, step: Array) -> Array:
-    """The covariance at the end of a step in its own frame."""
-    i, j = np.tril_indices(len(T))
-    S = np.zeros(T.shape)
-    S[i, j] = step / np.where(i == j, 1.0, np.sqrt(2.0))
-    lower = np.linalg.cholesky(T)
-    turned = lower @ (np.eye(len(T)) + S + np.tril(S, -1).T)
-    # I + S + S²/2 = ½ (I + (I + S)²): positive definite for every S.
-    return np.asarray(0.5 * (lower @ lower.T + turned @ turned.T))
-
-
 def in_logs(theta: Array, down: Array, up: Array) -> Slope:
     """Slope and metric of variances in logarithms; slope 0 where they would fall below the least one."""
     down, up = np.maximum(down, 0.0), np.maximum(up, 0.0)
@@ -198,6 +179,83 @@ def in_logs(theta: Array, down: Array, up: Array) -> Slope:
     return slope, np.where(down + up > 0, down + up, 1.0)
 
 
+class Learned(ABC, Generic[D]):
+    """A part of a prior with coordinates of its own; it is not changed itself.
+
+    −2 log Z changes with it by derivatives A, of its concave part, and C, of its convex part.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return 0
+
+    def slope(self, A: D, C: D) -> Slope:
+        """Slope of −2 log Z and of the price in the coordinates, and the minorise–maximise metric."""
+        return np.zeros(0), np.zeros(0)
+
+    def moved(self, step: Array) -> Self:
+        """The part at the end of a step."""
+        return self
+
+    def price(self) -> float:
+        """−2 log hyperprior."""
+        return 0.0
+
+
+@cache
+def _lower(K: int) -> tuple[Index, Index, Array]:
+    """Places of the lower triangle, and the lengths of its entries: those off the diagonal stand for two."""
+    i, j = np.tril_indices(K)
+    return i, j, np.where(i == j, 1.0, np.sqrt(2.0))
+
+
 def wishart_distance(T: Array, centre: Array) -> float:
     """How far T is from T₀: tr T⁻¹T₀ + log |T| − log |T₀|."""
     return float(np.trace(np.linalg.solve(T, centre)) + np.linalg.slogdet(T)[1] - np.linalg.slogdet(centre)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Framed:
+    r"""A covariance T that moves in its own frame.
+
+    Its price is :math:`\nu[\operatorname{tr} T^{-1} T_0 + \log|T| - \log|T_0|]`, of ν rows' worth of knowledge that
+    it is T₀. The coordinates are the lower triangle of S, entries off the diagonal times √2, so that their length is
+    that of S.
+    """
+
+    T: Array
+
+    def _centre(self) -> tuple[float, Array]:
+        """ν and T₀; without any knowledge ν is 0."""
+        return 0.0, self.T
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return len(self.T) * (len(self.T) + 1) // 2
+
+    def frame_slope(self, A: Array, C: Array) -> Slope:
+        """Slope and metric where −2 log Z changes by tr((A − C) dT), with the price."""
+        inverse, lower, (nu, centre) = np.linalg.inv(self.T), np.linalg.cholesky(self.T), self._centre()
+        i, j, length = _lower(len(self.T))
+        A, C = (lower.T @ part @ lower for part in (A + nu * inverse, C + nu * inverse @ centre @ inverse))
+        size = np.diag(A + C)
+        return (A - C)[i, j] * length, 0.5 * (size[i] + size[j])
+
+    def moved(self, step: Array) -> Self:
+        """The covariance at the end of a step; none of its directions is much smaller than the others."""
+        i, j, length = _lower(len(self.T))
+        S, lower = np.zeros(self.T.shape), np.linalg.cholesky(self.T)
+        S[i, j] = S[j, i] = step / length
+        turned = lower @ (np.eye(len(S)) + S)
+        # I + S + S²/2 = ½ (I + (I + S)²): positive definite for every S.
+        T = 0.5 * (lower @ lower.T + turned @ turned.T)
+        values, vectors = np.linalg.eigh(T)
+        least = _LEAST_EIGENVALUE * max(float(values[-1]), SMALLEST)
+        return replace(self, T=T if values[0] >= least else (vectors * np.maximum(values, least)) @ vectors.T)
+
+    def price(self) -> float:
+        """−2 log hyperprior."""
+        nu, centre = self._centre()
+        return nu * wishart_distance(self.T, centre)

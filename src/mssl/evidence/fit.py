@@ -23,8 +23,8 @@ from mssl.evidence.kernels import Dense, Exchangeable, TaskKernel
 from mssl.evidence.noise import NOISE_PRIOR, PerTask, SharedNoise
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import FLAT, Derivatives, Prior, plain_prior, related
-from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
-from mssl.evidence.sites import GLMProblem, climb_sites
+from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, SharedRoute
+from mssl.evidence.sites import GLMProblem, RowRoute, climb_sites
 from mssl.evidence.version_2 import prior_of
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian, Loss
@@ -317,7 +317,7 @@ class EvidenceFit:
         """Coefficients (K, d), intercepts (K,) and variances of the coefficients (K, d), in the user's units."""
         W, b = self.weights()
         units, d = self.units, W.shape[1]
-        variances = np.asarray([np.diag(self.posterior.covariance(k))[:d] for k in range(len(W))])
+        variances = np.asarray([np.diag(covariance)[:d] for covariance in self.posterior.covariances()])
         variances = variances * (units.sizes[:, None] / units.scales) ** 2
         level, size = self.new_level()
         for task in self.joined:
@@ -527,6 +527,7 @@ def _fit_gaussian(
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
     dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
     prior = prior if base is None else base.base_prior
+    route: MeanRoute | DualRoute | SharedRoute | PrimalRoute
     if options.errors == "shared":
         route, prior = _occasion_route(data, X, y, prior, options, occasions)
     elif kernel is not None and data.shared and options.intercepts != "shrunk":
@@ -570,7 +571,7 @@ def _edf(rows: TaskFactors, prior: Prior, s: Derivatives) -> Array:
     return np.clip(rows.dof - used, 0.0, None)
 
 
-def _route(rows: TaskFactors, dense: bool) -> Route:
+def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     """The cheapest route that can do it."""
     K, r, d = rows.R.shape
     total = int(rows.used.sum())
@@ -593,7 +594,7 @@ def _route(rows: TaskFactors, dense: bool) -> Route:
     return MeanRoute(rows)
 
 
-def _shared_route(X: Array, y: list[Array], weights: list[Array | None], options: Options) -> Route:
+def _shared_route(X: Array, y: list[Array], weights: list[Array | None], options: Options) -> SharedRoute:
     """One design: compressed once, with the products of what no feature explains."""
     flat = options.intercepts == "flat"
     total, _, table = turned(X, np.column_stack(y), weights[0], flat)
@@ -633,7 +634,7 @@ def _occasion_route(
     prior: Prior,
     options: Options,
     occasions: Index | None,
-) -> tuple[Route, Prior]:
+) -> tuple[PrimalRoute, Prior]:
     if occasions is None:
         raise refused("errors", options.errors, "shared errors need occasions: shared or aligned rows, or groups")
     number, task, n = occasion_table(data, occasions)
@@ -739,7 +740,7 @@ def _fit_glm(
     if kernel is not None and options.temperature == 1:
         prior = related(prior, kernel)
 
-    def route(rows: TaskFactors) -> Route:
+    def route(rows: TaskFactors) -> RowRoute:
         return _route(rows, dense)
 
     found = climb_sites(

@@ -6,7 +6,7 @@ is one class: its matrix, the slope of :math:`\operatorname{tr}((A - C)\,dT)` in
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -15,9 +15,8 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl._validation import refused
-from mssl.evidence.climb import SMALLEST, Slope, frame_moved, frame_slope, in_logs, wishart_distance
+from mssl.evidence.climb import SMALLEST, Framed, Learned, Slope, in_logs
 
-_LEAST_EIGENVALUE = 1e-7  # of a dense covariance over tasks, beside its largest
 _LEAST_OWN = 1e-2  # Least share of the mean's variance that tasks' own deviations begin with under a dense T.
 
 
@@ -45,7 +44,7 @@ class Form(NamedTuple):
         return self.array
 
 
-class TaskKernel(ABC):
+class TaskKernel(Learned[Form]):
     r"""Covariance of a block's weights over K tasks.
 
     Attributes
@@ -63,23 +62,6 @@ class TaskKernel(ABC):
     @abstractmethod
     def matrix(self, K: int) -> Array:
         """T."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of coordinates."""
-
-    @abstractmethod
-    def slope(self, A: Form, C: Form) -> Slope:
-        """Slope of tr((A − C) dT) in the coordinates, and the minorise–maximise metric."""
-
-    @abstractmethod
-    def moved(self, step: Array) -> Self:
-        """The kernel at the end of a step."""
-
-    def price(self) -> tuple[float, Array, Array]:
-        """−2 log hyperprior, its slope and its metric."""
-        return 0.0, np.zeros(self.size), np.zeros(self.size)
 
     @abstractmethod
     def common(self) -> tuple[float, float]:
@@ -123,36 +105,36 @@ class Exchangeable(TaskKernel):
         return self.v * np.eye(K) + self.t
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.learned if name == "v" or self.mean)
+    def _free(self) -> list[bool]:
+        return ["v" in self.learned, self.mean and "t" in self.learned]
 
     @property
     def size(self) -> int:
-        return len(self._names)
+        return sum(self._free)
 
     def slope(self, A: Form, C: Form) -> Slope:
-        theta = np.array([getattr(self, name) for name in self._names])
-        down = [A.trace if name == "v" else A.total for name in self._names]
-        up = [C.trace if name == "v" else C.total for name in self._names]
+        theta, down, up = np.array([[self.v, self.t], A[:2], C[:2]])[:, self._free]
         return in_logs(theta, theta * down, theta * up)
 
     def moved(self, step: Array) -> Exchangeable:
-        values = [max(getattr(self, n) * float(np.exp(z)), SMALLEST) for n, z in zip(self._names, step, strict=True)]
-        return replace(self, **dict(zip(self._names, values, strict=True)))
+        theta = np.array([self.v, self.t])
+        theta[self._free] = np.maximum(theta[self._free] * np.exp(step), SMALLEST)
+        v, t = theta.tolist()
+        return replace(self, v=v, t=t)
 
     def common(self) -> tuple[float, float]:
         return self.t, self.v
 
     def spread(self, K: int) -> float:
-        return sum(getattr(self, name) for name in self._names)
+        v, t = self._free
+        return v * self.v + t * self.t
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(TaskKernel):
+class Dense(Framed, TaskKernel):
     r"""Any covariance T over tasks, with an inverse-Wishart prior around :math:`T_0 = v I + t 1 1^\top`.
 
-    Its price is :math:`\nu[\operatorname{tr} T^{-1} T_0 + \log|T| - \log|T_0|]` with ν = K + ½ and the best v and t. A
-    step moves T in its own frame.
+    Its price is that of ν = K + ½ rows with the best v and t. A step moves T in its own frame.
 
     Parameters
     ----------
@@ -169,10 +151,6 @@ class Dense(TaskKernel):
     def matrix(self, K: int) -> Array:
         return self.T
 
-    @property
-    def size(self) -> int:
-        return len(self.T) * (len(self.T) + 1) // 2
-
     @cached_property
     def centre(self) -> tuple[float, float]:
         """The v and t of T₀: 1/(v + Kt) = 1ᵀT⁻¹1/K, (K − 1)/v = tr T⁻¹ − 1ᵀT⁻¹1/K, t ≥ 0."""
@@ -183,18 +161,12 @@ class Dense(TaskKernel):
             return K / float(np.trace(inverse)), 0.0
         return 1 / across, (1 / along - 1 / across) / K
 
-    def slope(self, A: Form, C: Form) -> Slope:
-        return frame_slope(self.T, A.matrix, C.matrix)
-
-    def price(self) -> tuple[float, Array, Array]:
-        K, inverse = len(self.T), np.linalg.inv(self.T)
+    def _centre(self) -> tuple[float, Array]:
         v, t = self.centre
-        centre, nu = v * np.eye(K) + t, K + 0.5
-        pull = np.asarray(nu * inverse @ centre @ inverse, dtype=float)
-        return nu * wishart_distance(self.T, centre), *frame_slope(self.T, np.asarray(nu * inverse, float), pull)
+        return len(self.T) + 0.5, v * np.eye(len(self.T)) + t
 
-    def moved(self, step: Array) -> Dense:
-        return Dense(_floored(frame_moved(self.T, step)))
+    def slope(self, A: Form, C: Form) -> Slope:
+        return self.frame_slope(A.matrix, C.matrix)
 
     def common(self) -> tuple[float, float]:
         return self.centre[1], self.centre[0]
@@ -242,12 +214,3 @@ class Known(TaskKernel):
         K, T = len(self.precision), self.matrix(0)
         between = float(T.sum() - np.trace(T)) / max(K * (K - 1), 1)
         return max(between, 0.0), float(np.trace(T)) / K - max(between, 0.0)
-
-
-def _floored(T: Array) -> Array:
-    """T with no direction much smaller than the others: inverses of T must keep their digits."""
-    values, vectors = np.linalg.eigh(T)
-    least = _LEAST_EIGENVALUE * max(float(values[-1]), SMALLEST)
-    if values[0] >= least:
-        return T
-    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)

@@ -2,20 +2,20 @@ r"""Noise around the predictors of a Gaussian likelihood, as a part of the prior
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from mssl._typing import Array
-from mssl.evidence.climb import SMALLEST, Slope, frame_moved, frame_slope, in_logs, wishart_distance
+from mssl.evidence.climb import SMALLEST, Framed, Learned, Slope, in_logs
 
 NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
 
 
-class Noise(ABC):
-    """Variances of the errors, and how they are learned."""
+class Noise(Learned[Array]):
+    """Variances of the errors, and how they are learned: from derivatives by the variances or by the covariance."""
 
     @property
     @abstractmethod
@@ -26,23 +26,6 @@ class Noise(ABC):
     def covariance(self) -> Array:
         """Covariance of the tasks' errors on one occasion, shape (K, K)."""
         return np.diag(self.variances)
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of coordinates."""
-
-    @abstractmethod
-    def slope(self, A: Array, C: Array) -> Slope:
-        """Slope and metric in the coordinates, of derivatives by the covariance or the variances; with the price."""
-
-    @abstractmethod
-    def moved(self, step: Array) -> Self:
-        """The noise at the end of a step."""
-
-    @abstractmethod
-    def price(self) -> float:
-        """−2 log hyperprior."""
 
     @abstractmethod
     def scaled(self, c: float) -> Self:
@@ -96,39 +79,31 @@ class PerTask(Noise):
 
 
 @dataclass(frozen=True, eq=False)
-class SharedNoise(Noise):
-    r"""Errors with a covariance Ω that tasks share on one occasion, drawn to a target D by K + 1 occasions' worth.
+class SharedNoise(Framed, Noise):
+    r"""Errors with a covariance Ω that tasks share on one occasion, drawn to a target by K + 1 occasions' worth.
 
     Parameters
     ----------
-    omega, target : ndarrays of shape (K, K)
-        Ω and D.
+    T, target : ndarrays of shape (K, K)
+        Ω and what it is drawn to.
     """
 
-    omega: Array
+    T: Array
     target: Array
 
     @property
     def variances(self) -> Array:
-        return np.diag(self.omega)
+        return np.diag(self.T)
 
     @property
     def covariance(self) -> Array:
-        return self.omega
+        return self.T
 
-    @property
-    def size(self) -> int:
-        return len(self.omega) * (len(self.omega) + 1) // 2
+    def _centre(self) -> tuple[float, Array]:
+        return len(self.T) + 1.0, self.target
 
     def slope(self, A: Array, C: Array) -> Slope:
-        inverse, nu = np.linalg.inv(self.omega), len(self.omega) + 1.0
-        return frame_slope(self.omega, A + nu * inverse, C + nu * inverse @ self.target @ inverse)
-
-    def moved(self, step: Array) -> SharedNoise:
-        return replace(self, omega=frame_moved(self.omega, step))
-
-    def price(self) -> float:
-        return (len(self.omega) + 1.0) * wishart_distance(self.omega, self.target)
+        return self.frame_slope(A, C)
 
     def scaled(self, c: float) -> SharedNoise:
-        return replace(self, omega=c * self.omega)
+        return replace(self, T=c * self.T)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -11,38 +13,76 @@ from scipy.linalg import cho_solve, solve_triangular
 from mssl._typing import Array, Index
 
 
-class WeightPosterior(Protocol):
-    """A Gaussian over all tasks' weights, in the units of the fit."""
+class Parts(NamedTuple):
+    """Covariances of x·w over rows x: x·diag(own)·x, plus products of ``more``, less those of ``less``."""
 
-    @property
-    def coef(self) -> Array:
-        """Posterior means, shape (K, d)."""
+    own: Array
+    more: Array
+    less: Array
 
-    @property
-    def mean(self) -> Array:
-        """Expected weights of a task without rows, shape (d,): the mean that all tasks share."""
 
-    def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
+class WeightPosterior(ABC):
+    """A Gaussian over all tasks' weights, in the units of the fit.
 
-    def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights, shape (d, d)."""
+    Attributes
+    ----------
+    coef : ndarray of shape (K, d)
+        Posterior means.
+    mean : ndarray of shape (d,)
+        Expected weights of a task without rows: the mean that all tasks share.
+    """
 
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
+    coef: Array
+    mean: Array
 
-    def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
+    @abstractmethod
+    def _parts(self, X: Array, shares: Array) -> Parts:
+        """Of Σ_k s_k x·w_k."""
 
-    def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows, shape (d, d)."""
+    @abstractmethod
+    def _new_parts(self, X: Array) -> Parts:
+        """Of x·w for a task that has no rows."""
 
+    @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights, shape (count, K, d)."""
 
+    def _only(self, task: int) -> Array:
+        return np.asarray(np.arange(len(self.coef)) == task, dtype=float)
 
-def _rows_variance(X: Array, covariance: Array) -> Array:
-    return np.maximum(np.sum(X * (X @ covariance), axis=1), 0.0)
+    def variance(self, X: Array, task: int) -> Array:
+        """Variance of x·w_k for every row x."""
+        return _variance(X, self._parts(X, self._only(task)))
+
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+        return _variance(X, self._parts(X, shares))
+
+    def new_variance(self, X: Array) -> Array:
+        """Variance of x·w for a task that has no rows."""
+        return _variance(X, self._new_parts(X))
+
+    def covariance(self, task: int) -> Array:
+        """Covariance of one task's weights, shape (d, d)."""
+        return _covariance(self._parts(np.eye(len(self.mean)), self._only(task)))
+
+    def covariances(self) -> Sequence[Array]:
+        """Covariance of each task's weights."""
+        return [self.covariance(k) for k in range(len(self.coef))]
+
+    def new_covariance(self) -> Array:
+        """Covariance of the weights of a task that has no rows, shape (d, d)."""
+        return _covariance(self._new_parts(np.eye(len(self.mean))))
+
+
+def _variance(X: Array, parts: Parts) -> Array:
+    own, more, less = parts
+    return np.maximum((X * X) @ own + np.sum(more * more, axis=1) - np.sum(less * less, axis=1), 0.0)
+
+
+def _covariance(parts: Parts) -> Array:
+    own, more, less = parts
+    return np.asarray(np.diag(own) + more @ more.T - less @ less.T)
 
 
 def root(covariance: Array) -> Array:
@@ -51,8 +91,23 @@ def root(covariance: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
+class _AroundMean(WeightPosterior):
+    """Tasks around a mean, as posteriors that know it have new tasks."""
+
+    mean_root: Array
+    deviation: Array
+
+    def _new_parts(self, X: Array) -> Parts:
+        return Parts(self.deviation, X @ self.mean_root, X[:, :0])
+
+    @staticmethod
+    def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
+        """Files of version 2 held the mean's covariance itself."""
+        return state | {"mean_root": root(state.pop("mean_covariance"))}
+
+
 @dataclass(frozen=True, eq=False)
-class MeanPosterior:
+class MeanPosterior(_AroundMean):
     r"""Tasks that are independent given the mean m that they share.
 
     With :math:`M_k = U_k^\top U_k` and the prior variances A of deviations, :math:`w_k` given m has covariance
@@ -66,8 +121,8 @@ class MeanPosterior:
         Whitened rows of each task: what its rows teach beyond the mean.
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
-    mean_covariance : ndarray of shape (d, d)
-        Its covariance.
+    mean_root : ndarray of shape (d, d)
+        Its covariance is this times its transpose.
     deviation : ndarray of shape (d,)
         A, prior variances of a task's deviations from the mean.
     """
@@ -75,62 +130,40 @@ class MeanPosterior:
     coef: Array
     U: Array
     mean: Array
-    mean_covariance: Array
+    mean_root: Array
     deviation: Array
 
-    def _within(self, task: int) -> Array:
-        scaled = self.U[task] * self.deviation
-        return np.asarray(np.diag(self.deviation) - scaled.T @ scaled)
-
-    def _link(self, task: int) -> Array:
-        U = self.U[task]
-        return np.asarray(np.eye(len(self.mean)) - self.deviation[:, None] * (U.T @ U))
-
-    def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights."""
-        link = self._link(task)
-        return self._within(task) + np.asarray(link @ self.mean_covariance @ link.T)
-
-    def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
-        scaled = X * self.deviation
-        along = scaled @ self.U[task].T
-        moved = X - along @ self.U[task]
-        own = np.sum(X * scaled, axis=1) - np.sum(along * along, axis=1)
-        return np.maximum(own, 0.0) + _rows_variance(moved, self.mean_covariance)
-
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
-        scaled = X * self.deviation
-        prior = np.sum(X * scaled, axis=1)
-        own, moved = np.zeros(len(X)), shares.sum() * X
+    def _parts(self, X: Array, shares: Array) -> Parts:
+        scaled, moved, less = X * self.deviation, shares.sum() * X, [X[:, :0]]
         for k in np.flatnonzero(shares).tolist():
-            along = scaled @ self.U[k].T
-            own += shares[k] ** 2 * np.maximum(prior - np.sum(along * along, axis=1), 0.0)
-            moved = moved - shares[k] * (along @ self.U[k])
-        return own + _rows_variance(moved, self.mean_covariance)
+            less.append(shares[k] * (scaled @ self.U[k].T))
+            moved = moved - less[-1] @ self.U[k]
+        return Parts(float(shares @ shares) * self.deviation, moved @ self.mean_root, np.concatenate(less, axis=1))
 
-    def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows."""
-        return np.asarray(self.mean_covariance + np.diag(self.deviation))
+    def _given_mean(self) -> tuple[Array, Array]:
+        """Covariances of the weights given the mean, and how they move with it, both of shape (K, d, d)."""
+        scaled = (self.U * self.deviation).transpose(0, 2, 1)
+        links = np.eye(len(self.mean)) - scaled @ self.U
+        return np.diag(self.deviation) - scaled @ scaled.transpose(0, 2, 1), links
 
-    def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
-        return _rows_variance(X, self.new_covariance())
+    def covariances(self) -> Sequence[Array]:
+        """Covariance of each task's weights."""
+        within, links = self._given_mean()
+        moved = links @ self.mean_root
+        return list(within + moved @ moved.transpose(0, 2, 1))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights."""
         K, d = self.coef.shape
-        mean = rng.standard_normal((count, d)) @ root(self.mean_covariance).T
+        mean = rng.standard_normal((count, d)) @ self.mean_root.T
         draws = np.empty((count, K, d))
-        for k in range(K):
-            own = rng.standard_normal((count, d)) @ root(self._within(k)).T
-            draws[:, k] = self.coef[k] + mean @ self._link(k).T + own
+        for k, (within, link) in enumerate(zip(*self._given_mean(), strict=True)):
+            draws[:, k] = self.coef[k] + mean @ link.T + rng.standard_normal((count, d)) @ root(within).T
         return draws
 
 
 @dataclass(frozen=True, eq=False)
-class JointPosterior:
+class JointPosterior(_AroundMean):
     """All weights' joint covariance, as a factor.
 
     Attributes
@@ -141,8 +174,8 @@ class JointPosterior:
         Deviations are this times m standard normal numbers.
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
-    mean_covariance : ndarray of shape (d, d)
-        Its covariance.
+    mean_root : ndarray of shape (d, d)
+        Its covariance is this times its transpose.
     deviation : ndarray of shape (d,)
         Prior variances of a task's deviations from the mean.
     """
@@ -150,38 +183,20 @@ class JointPosterior:
     coef: Array
     factor: Array
     mean: Array
-    mean_covariance: Array
+    mean_root: Array
     deviation: Array
 
-    def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights."""
-        return np.asarray(self.factor[task] @ self.factor[task].T)
-
-    def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
-        return _rows_variance(X, self.covariance(task))
-
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
-        return np.asarray(np.sum((X @ np.tensordot(shares, self.factor, axes=1)) ** 2, axis=1))
-
-    def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows."""
-        return np.asarray(self.mean_covariance + np.diag(self.deviation))
-
-    def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
-        return _rows_variance(X, self.new_covariance())
+    def _parts(self, X: Array, shares: Array) -> Parts:
+        return Parts(np.zeros(X.shape[1]), X @ np.tensordot(shares, self.factor, axes=1), X[:, :0])
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights."""
-        return np.asarray(
-            self.coef + np.einsum("kdm,nm->nkd", self.factor, rng.standard_normal((count, self.factor.shape[2])))
-        )
+        normal = rng.standard_normal((count, self.factor.shape[2]))
+        return np.asarray(self.coef + np.einsum("kdm,nm->nkd", self.factor, normal))
 
 
 @dataclass(frozen=True, eq=False)
-class SharedPosterior:
+class SharedPosterior(WeightPosterior):
     r"""One design for all tasks, in the basis :math:`F \otimes U` that makes V diagonal.
 
     Attributes
@@ -219,35 +234,17 @@ class SharedPosterior:
     mean: Array
     common: Array
 
-    def _variance(self, X: Array, prior: float, reach: Array) -> Array:
+    def _less(self, X: Array, prior: float, reach: Array) -> Parts:
         """Prior variance of x·w less what the rows take; reach is the covariance of its task with the basis."""
-        taken = self.weight @ reach**2
-        turned = (X * self.scale) @ self.along.T
-        return np.maximum(prior * ((X * X) @ self.scale) - (turned * turned) @ taken, 0.0)
+        taken = (X * self.scale) @ self.along.T * np.sqrt(self.weight @ reach**2)
+        return Parts(prior * self.scale, X[:, :0], taken)
 
-    def _covariance(self, prior: float, reach: Array) -> Array:
-        along = self.along * self.scale
-        return np.asarray(np.diag(prior * self.scale) - (along * (self.weight @ reach**2)[:, None]).T @ along)
+    def _parts(self, X: Array, shares: Array) -> Parts:
+        reach = shares @ self.T
+        return self._less(X, float(reach @ shares), reach @ self.F)
 
-    def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
-        return self._variance(X, float(self.T[task, task]), self.T[task] @ self.F)
-
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
-        return self._variance(X, float(shares @ self.T @ shares), shares @ self.T @ self.F)
-
-    def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights."""
-        return self._covariance(float(self.T[task, task]), self.T[task] @ self.F)
-
-    def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
-        return self._variance(X, float(self.common.sum()), self.common[0] * self.F.sum(axis=0))
-
-    def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows."""
-        return self._covariance(float(self.common.sum()), self.common[0] * self.F.sum(axis=0))
+    def _new_parts(self, X: Array) -> Parts:
+        return self._less(X, float(self.common.sum()), self.common[0] * self.F.sum(axis=0))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights."""
@@ -262,7 +259,7 @@ class SharedPosterior:
 
 
 @dataclass(frozen=True, eq=False)
-class DualPosterior:
+class DualPosterior(WeightPosterior):
     """Rows and their covariance's factor: cheaper than covariances where there are fewer rows than features.
 
     Attributes
@@ -298,65 +295,43 @@ class DualPosterior:
     common: Array
 
     @property
-    def coef(self) -> Array:
+    def coef(self) -> Array:  # type: ignore[override]  # a file holds what it is made of
         """Posterior means."""
-        return self._weights(self.alpha)
+        return self._weights(self.alpha[None])[0]
 
     def _weights(self, alpha: Array) -> Array:
-        """T g Ψ, g_k the sum over the task's rows of α x."""
-        K = self.T.shape[1]
-        g = np.zeros((K, len(self.psi)))
-        np.add.at(g, self.task, alpha[:, None] * self.X)
-        coef = np.empty_like(g)
+        """T g Ψ, g_k the sum over the task's rows of α x; of several α."""
+        g = np.zeros((len(alpha), self.T.shape[1], len(self.psi)))
+        for k in range(g.shape[1]):
+            own = self.task == k
+            g[:, k] = alpha[:, own] @ self.X[own]
         for block, T in enumerate(self.T):
             of = self.block == block
-            coef[:, of] = T @ g[:, of] * self.psi[of]
-        return coef
+            g[:, :, of] = (T @ g[:, :, of]) * self.psi[of]
+        return g
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Array:  # type: ignore[override]  # as coef
         """Posterior mean of the mean that all tasks share."""
         return np.asarray(self.common[self.block, 0] * self.psi * (self.alpha @ self.X))
 
-    def _reduction(self, X: Array, share: Array) -> Array:
-        """L⁻¹ cov(z, x·w), shape (R, n); share[g] is the covariance of the rows' tasks with the one in question."""
+    def _less(self, X: Array, prior: Array, share: Array) -> Parts:
+        """Prior variance of x·w less what the rows take; share[g] is the covariance of the rows' tasks with its own."""
         cross = np.zeros((len(self.X), len(X)))
         for block in range(len(self.T)):
             of = self.block == block
             cross += share[block][:, None] * ((self.X[:, of] * self.psi[of]) @ X[:, of].T)
-        return np.asarray(solve_triangular(self.lower, cross, lower=True))
+        return Parts(prior[self.block] * self.psi, X[:, :0], solve_triangular(self.lower, cross, lower=True).T)
 
-    def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
-        prior = (X * X) @ (self.T[self.block, task, task] * self.psi)
-        turned = self._reduction(X, self.T[:, self.task, task])
-        return np.maximum(prior - np.sum(turned * turned, axis=0), 0.0)
-
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
+    def _parts(self, X: Array, shares: Array) -> Parts:
         reach = self.T @ shares
-        prior = (X * X) @ ((reach @ shares)[self.block] * self.psi)
-        turned = self._reduction(X, reach[:, self.task])
-        return np.maximum(prior - np.sum(turned * turned, axis=0), 0.0)
+        return self._less(X, reach @ shares, reach[:, self.task])
 
-    def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights."""
-        turned = self._reduction(np.eye(len(self.psi)), self.T[:, self.task, task])
-        return np.asarray(np.diag(self.T[self.block, task, task] * self.psi) - turned.T @ turned)
+    def _new_parts(self, X: Array) -> Parts:
+        return self._less(X, self.common.sum(axis=1), np.repeat(self.common[:, :1], len(self.task), axis=1))
 
-    def _shared(self) -> Array:
-        return np.repeat(self.common[:, :1], len(self.task), axis=1)
-
-    def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
-        prior = (X * X) @ (self.common.sum(axis=1)[self.block] * self.psi)
-        turned = self._reduction(X, self._shared())
-        return np.maximum(prior - np.sum(turned * turned, axis=0), 0.0)
-
-    def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows."""
-        turned = self._reduction(np.eye(len(self.psi)), self._shared())
-        return np.asarray(np.diag(self.common.sum(axis=1)[self.block] * self.psi) - turned.T @ turned)
+    def _only(self, task: int) -> Array:
+        return np.asarray(np.arange(self.T.shape[1]) == task, dtype=float)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights: prior draws, corrected by what rows drawn from them would have taught."""
@@ -370,12 +345,4 @@ class DualPosterior:
         for k in range(K):
             own = self.task == k
             seen[:, own] += prior[:, k] @ self.X[own].T
-        alpha = cho_solve((self.lower, True), seen.T).T
-        learned = np.empty((count, K, d))
-        for k in range(K):
-            own = self.task == k
-            learned[:, k] = alpha[:, own] @ self.X[own]
-        for block, T in enumerate(self.T):
-            of = self.block == block
-            learned[:, :, of] = (T @ learned[:, :, of]) * self.psi[of]
-        return np.asarray(self.coef + prior - learned)
+        return np.asarray(self.coef + prior - self._weights(cho_solve((self.lower, True), seen.T).T))

@@ -15,15 +15,15 @@ All are climbed at once (:mod:`mssl.evidence.climb`): a prior is a point that mo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.evidence.climb import Slope, in_logs
+from mssl.evidence.climb import Learned, Slope, in_logs
 from mssl.evidence.kernels import Exchangeable, Form, TaskKernel
 from mssl.evidence.noise import Noise, PerTask
 
@@ -32,30 +32,13 @@ PREDICTOR_SCALE = 3.0  # s of a GLM: predictors beyond ± 2 s are out of the ord
 FLAT = 1e4  # prior variance of the mean intercept of shrunk intercepts, in the units of the targets' variance
 
 
-class FeatureScale(ABC):
-    """Scales ψ of the features of a block."""
+class FeatureScale(Learned[Array]):
+    """Scales ψ of the features of a block; −2 log Z changes by (A − C)·dψ."""
 
     @property
     @abstractmethod
     def values(self) -> Array:
         """ψ of every column of the block."""
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates."""
-        return 0
-
-    def slope(self, down: Array, up: Array) -> Slope:
-        """Slope and metric in the coordinates; −2 log Z changes by (down − up)·dψ. The price is part of it."""
-        return np.zeros(0), np.zeros(0)
-
-    def moved(self, step: Array) -> Self:
-        """The scales at the end of a step."""
-        return self
-
-    def price(self) -> float:
-        """−2 log hyperprior."""
-        return 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +93,10 @@ class ARD(FeatureScale):
     def size(self) -> int:
         return len(self._psi)
 
-    def slope(self, down: Array, up: Array) -> Slope:
+    def slope(self, A: Array, C: Array) -> Slope:
         psi = self._psi
         # Traces are not negative; collinear columns may leave rounding of either sign in their place.
-        sums = [np.maximum(np.bincount(self.groups, part, len(psi)), 0.0) for part in (down, up)]
+        sums = [np.maximum(np.bincount(self.groups, part, len(psi)), 0.0) for part in (A, C)]
         slope, metric = in_logs(
             np.ones(len(psi)), psi * sums[0] + RELEVANCE_PRIOR, psi * sums[1] + RELEVANCE_PRIOR * self._level / psi
         )
@@ -148,8 +131,8 @@ class Block:
 
     def moved(self, step: Array) -> Block:
         """The block at the end of a step."""
-        tasks, features = np.split(step, [self.tasks.size])
-        return replace(self, tasks=self.tasks.moved(tasks), features=self.features.moved(features))
+        first = self.tasks.size
+        return replace(self, tasks=self.tasks.moved(step[:first]), features=self.features.moved(step[first:]))
 
     @property
     def size(self) -> int:
@@ -170,8 +153,6 @@ class Derivatives(NamedTuple):
         −2 log Z changes by (down − up)·dψ.
     noise : (ndarray, ndarray) of shape (K,) or (K, K)
         A and C of the noise's variances, or of its covariance.
-    alpha, diagonal : ndarrays of shape (R,) or None
-        :math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row.
     """
 
     value: float
@@ -179,8 +160,6 @@ class Derivatives(NamedTuple):
     down: Array
     up: Array
     noise: tuple[Array, Array]
-    alpha: Array | None = None
-    diagonal: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,15 +235,16 @@ class Prior:
 
     def moved(self, step: Array) -> Prior:
         """The prior at the end of a step."""
-        ends = np.cumsum([block.size for block in self.blocks])
-        *parts, last = np.split(step, ends)
-        blocks = tuple(block.moved(part) for block, part in zip(self.blocks, parts, strict=True))
-        return replace(self, blocks=blocks, noise=self.noise.moved(last))
+        blocks, first = [], 0
+        for block in self.blocks:
+            blocks.append(block.moved(step[first : first + block.size]))
+            first += block.size
+        return replace(self, blocks=tuple(blocks), noise=self.noise.moved(step[first:]))
 
     def objective(self, value: float) -> float:
         """−2 log Z plus the prices."""
         total = value + self.noise.price()
-        total += sum(block.tasks.price()[0] + block.features.price() for block in self.blocks)
+        total += sum(block.tasks.price() + block.features.price() for block in self.blocks)
         return float(total + 2 * np.log1p(self._predictor_variance() / PREDICTOR_SCALE**2))
 
     def _reach(self, block: Block) -> float:
@@ -280,9 +260,7 @@ class Prior:
         parts: list[Slope] = []
         for block, (A, C) in zip(self.blocks, s.tasks, strict=True):
             cost = rate * self._reach(block)
-            slope, metric = block.tasks.slope(A.plus_identity(cost, K), C)
-            _, price, bend = block.tasks.price()
-            parts.append((slope + price, metric + bend))
+            parts.append(block.tasks.slope(A.plus_identity(cost, K), C))
             down = s.down[block.columns]
             if self.predictor is not None:
                 down = down + rate * self.predictor[block.columns] * block.tasks.spread(K)

@@ -20,9 +20,10 @@ route       prior and noise                                cost
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
@@ -37,14 +38,42 @@ from mssl.evidence.prior import Derivatives, Prior
 from mssl.kernels.threads import threads_for
 
 
-class Route(Protocol):
+class Solved(Protocol):
+    """The problem at one prior."""
+
+    def derivatives(self) -> Derivatives:
+        """−2 log Z and its derivatives."""
+
+    def posterior(self) -> WeightPosterior:
+        """The weights' posterior."""
+
+
+S = TypeVar("S", bound=Solved)
+
+
+@dataclass(eq=False)
+class Route(ABC, Generic[S]):
     """A way to compute with the weights integrated out."""
+
+    _last: tuple[Prior, S] | None = field(default=None, init=False, repr=False)
+
+    @abstractmethod
+    def solve(self, prior: Prior) -> S:
+        """Solve at a prior."""
+
+    def at(self, prior: Prior) -> S:
+        """The problem at a prior; it is solved once where derivatives and posterior are wanted."""
+        if self._last is None or self._last[0] is not prior:
+            self._last = prior, self.solve(prior)
+        return self._last[1]
 
     def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
+        return self.at(prior).derivatives()
 
     def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
+        return self.at(prior).posterior()
 
 
 def _forms(prior: Prior, own: Array, mean: Array) -> list[Form]:
@@ -61,128 +90,157 @@ def _by_own_and_mean(
     own: tuple[Array, Array],
     mean: tuple[Array, Array],
     noise: tuple[Array, Array],
-    alpha: Array,
-    diagonal: Array,
 ) -> Derivatives:
     """Derivatives where all blocks are plain: first A, then C."""
     forms = list(zip(_forms(prior, own[0], mean[0]), _forms(prior, own[1], mean[1]), strict=True))
     t, v = prior.common[prior.block].T
     down, up = (v * of_own + t * of_mean for of_own, of_mean in zip(own, mean, strict=True))
-    return Derivatives(value, forms, down, up, noise, alpha, diagonal)
+    return Derivatives(value, forms, down, up, noise)
 
 
-@dataclass(frozen=True, eq=False)
-class MeanRoute:
+@dataclass(eq=False)
+class MeanRoute(Route["_GivenMean"]):
     """Condition on the mean that all tasks share: tasks are then independent of each other."""
 
     rows: TaskFactors
 
-    def _tasks(self, prior: Prior) -> tuple[Array, Array, Array]:
-        """Per task, with V_k = L Lᵀ: L⁻¹, U = L⁻¹X and L⁻¹z."""
-        X, z = self.rows.R, self.rows.z
-        spread = X * np.sqrt(prior.own_variances)
+    def solve(self, prior: Prior) -> _GivenMean:
+        """Solve at a prior."""
+        return _GivenMean(self.rows, prior)
+
+
+class _GivenMean:
+    """Tasks with V_k = L Lᵀ given the mean: L⁻¹, U = L⁻¹X and L⁻¹z, and the mean's posterior."""
+
+    def __init__(self, rows: TaskFactors, prior: Prior) -> None:
+        self.rows, self.prior = rows, prior
+        spread = rows.R * np.sqrt(prior.own_variances)
         V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
         diagonal = np.arange(V.shape[1])
         V[:, diagonal, diagonal] += prior.noise.variances[:, None]
-        lower: Array = np.asarray(np.linalg.cholesky(V), dtype=float)
-        for k in range(len(lower) if V.shape[1] else 0):
-            lower[k] = dtrtri(lower[k], lower=1)[0]
-        return lower, lower @ X, (lower @ z[:, :, None])[:, :, 0]
+        self.lower: Array = np.asarray(np.linalg.cholesky(V), dtype=float)
+        for k in range(len(V) if V.shape[1] else 0):
+            self.lower[k] = dtrtri(self.lower[k], lower=1)[0]
+        self.U, self.white = self.lower @ rows.R, (self.lower @ rows.z[:, :, None])[:, :, 0]
+        self.flat = self.U.reshape(-1, self.U.shape[2])
+        self.total, self.sums = self.flat.T @ self.flat, self.white.ravel() @ self.flat
+        # The scale c^½ of the shared mean's prior, and the lower factor of I + c^½ M c^½.
+        self.scale = np.sqrt(prior.mean_variances)
+        inner = np.eye(len(self.scale)) + self.scale[:, None] * self.total * self.scale
+        self.factor = cho_factor(inner, lower=True)[0]
+        self.mean = self.scale * cho_solve((self.factor, True), self.scale * self.sums)
+        self.residual = self.white - (self.flat @ self.mean).reshape(self.white.shape)
 
-    def _mean_factor(self, prior: Prior, M: Array) -> tuple[Array, Array]:
-        """The scale c^½ of the shared mean's prior, and the lower factor of I + c^½ M c^½."""
-        scale = np.sqrt(prior.mean_variances)
-        return scale, cho_factor(np.eye(len(scale)) + scale[:, None] * M * scale, lower=True)[0]
-
-    def derivatives(self, prior: Prior) -> Derivatives:
-        """−2 log Z and its derivatives."""
-        rows, noise = self.rows, prior.noise.variances
-        K, r, d = rows.R.shape
-        lower, U, white = self._tasks(prior)
-        flat = U.reshape(K * r, d)
-        total, sums = flat.T @ flat, white.ravel() @ flat
-        scale, factor = self._mean_factor(prior, total)
-        mean = scale * cho_solve((factor, True), scale * sums)
-        log_det = 2 * float(np.sum(np.log(np.diag(factor))))
-        filling = r - rows.used
-        log_det += -2 * float(np.sum(np.log(np.diagonal(lower, axis1=1, axis2=2)))) - float(filling @ np.log(noise))
-        value = float(np.sum(white * white)) - float(sums @ mean) + log_det
-        value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
-        residual = white - (flat @ mean).reshape(K, r)
-        g = (residual[:, None, :] @ U)[:, 0]
+    @cached_property
+    def _part(self) -> Array:
         # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted; Var, the
         # posterior covariance of the mean, is c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
-        part = solve_triangular(factor, (flat * scale).T, lower=True, overwrite_b=True).T.reshape(K, r, d)
-        inner = part @ part.transpose(0, 2, 1)
-        own_trace = np.diag(total) - np.sum((inner @ U) * U, axis=(0, 1))
-        taken = solve_triangular(factor, scale[:, None] * total, lower=True, overwrite_b=True)
+        part = solve_triangular(self.factor, (self.flat * self.scale).T, lower=True, overwrite_b=True)
+        part = part.T.reshape(self.U.shape)
+        return np.asarray(part @ part.transpose(0, 2, 1))
+
+    @cached_property
+    def _inverse_rows(self) -> tuple[Array, Array]:
+        alpha = (self.residual[:, None, :] @ self.lower)[:, 0]
+        diagonal = np.sum(self.lower * self.lower, axis=1) - np.sum(self.lower * (self._part @ self.lower), axis=1)
+        return alpha, diagonal
+
+    def inverse_rows(self) -> tuple[Array, Array]:
+        """:math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
+        kept = np.arange(self.white.shape[1]) < self.rows.used[:, None]
+        return self._inverse_rows[0][kept], self._inverse_rows[1][kept]
+
+    def derivatives(self) -> Derivatives:
+        """−2 log Z and its derivatives."""
+        rows, noise, U, total = self.rows, self.prior.noise.variances, self.U, self.total
+        log_det = 2 * float(np.sum(np.log(np.diag(self.factor))))
+        filling = rows.R.shape[1] - rows.used
+        log_det += -2 * float(np.sum(np.log(np.diagonal(self.lower, axis1=1, axis2=2)))) - float(
+            filling @ np.log(noise)
+        )
+        value = float(np.sum(self.white * self.white)) - float(self.sums @ self.mean) + log_det
+        value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
+        g = (self.residual[:, None, :] @ U)[:, 0]
+        own_trace = np.diag(total) - np.sum((self._part @ U) * U, axis=(0, 1))
+        taken = solve_triangular(self.factor, self.scale[:, None] * total, lower=True, overwrite_b=True)
         mean_trace = np.diag(total) - np.sum(taken * taken, axis=0)
-        alpha = (residual[:, None, :] @ lower)[:, 0]
-        diagonal = np.sum(lower * lower, axis=1) - np.sum(lower * (inner @ lower), axis=1)
+        alpha, diagonal = self._inverse_rows
         trace = diagonal.sum(axis=1) - filling / noise
-        kept = np.arange(r) < rows.used[:, None]
         return _by_own_and_mean(
-            prior,
+            self.prior,
             value,
             (np.maximum(own_trace, 0.0), np.sum(g * g, axis=0)),
             (np.maximum(mean_trace, 0.0), g.sum(axis=0) ** 2),
             (np.maximum(trace, 0.0) + rows.spare / noise, np.sum(alpha * alpha, axis=1) + rows.rest / noise**2),
-            alpha[kept],
-            diagonal[kept],
         )
 
-    def posterior(self, prior: Prior) -> WeightPosterior:
+    def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        _, U, white = self._tasks(prior)
-        flat = U.reshape(-1, U.shape[2])
-        scale, factor = self._mean_factor(prior, flat.T @ flat)
-        covariance = scale[:, None] * cho_solve((factor, True), np.diag(scale))
-        mean = covariance @ (white.ravel() @ flat)
-        own = prior.own_variances
-        residual = white - (flat @ mean).reshape(white.shape)
-        return MeanPosterior(mean + own * (residual[:, None, :] @ U)[:, 0], U, mean, covariance, own)
+        mean_root = solve_triangular(self.factor, np.diag(self.scale), lower=True).T
+        own = self.prior.own_variances
+        coef = self.mean + own * (self.residual[:, None, :] @ self.U)[:, 0]
+        return MeanPosterior(coef, self.U, self.mean, mean_root, own)
 
 
-@dataclass(frozen=True, eq=False)
-class DualRoute:
+@dataclass(eq=False)
+class DualRoute(Route["_AllRows"]):
     """Work with the covariance of all rows; noise may be given for each row (sites of a GLM)."""
 
     rows: TaskFactors
 
     @cached_property
-    def _flat(self) -> tuple[Array, Array, Index]:
+    def flat(self) -> tuple[Array, Array, Index]:
+        """The rows one below the other: features, targets, task of each."""
         return self.rows.flat()
 
-    def _covariance(self, prior: Prior) -> tuple[list[Array], Array]:
-        """Products of the rows' features block by block, scaled, and the covariance V of all rows."""
-        X, _, task = self._flat
-        V, kernels = np.diag(prior.noise.variances[task]), []
-        for block, T in zip(prior.blocks, prior.covariances, strict=True):
-            own = X[:, block.columns]
-            kernels.append((own * block.features.values) @ own.T)
-            V += kernels[-1] * T[task][:, task]
-        return kernels, V
+    @cached_property
+    def pairs(self) -> Index:
+        """For two rows the place of their tasks in a flat (K, K) matrix."""
+        task = self.flat[2]
+        return task[:, None] * self.rows.n_tasks + task
 
-    def derivatives(self, prior: Prior) -> Derivatives:
+    def solve(self, prior: Prior) -> _AllRows:
+        """Solve at a prior."""
+        return _AllRows(self, prior)
+
+
+class _AllRows:
+    """The covariance V of all rows, and products of the rows' features block by block, scaled."""
+
+    def __init__(self, route: DualRoute, prior: Prior) -> None:
+        self.route, self.prior = route, prior
+        self.X, self.z, self.task = route.flat
+        self.V, self.kernels = np.diag(prior.noise.variances[self.task]), []
+        for block, T in zip(prior.blocks, prior.covariances, strict=True):
+            own = self.X[:, block.columns]
+            self.kernels.append((own * block.features.values) @ own.T)
+            self.V += self.kernels[-1] * T.take(route.pairs)
+
+    @cached_property
+    def _inverse(self) -> tuple[Array, Array, float]:
+        P, log_det = _inverse(self.V)
+        return P, P @ self.z, log_det
+
+    def inverse_rows(self) -> tuple[Array, Array]:
+        """:math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
+        return self._inverse[1], np.diag(self._inverse[0])
+
+    def derivatives(self) -> Derivatives:
         """−2 log Z and its derivatives."""
-        rows, noise = self.rows, prior.noise.variances
-        X, z, task = self._flat
+        rows, prior, noise, X, task = self.route.rows, self.prior, self.prior.noise.variances, self.X, self.task
         K = rows.n_tasks
-        kernels, V = self._covariance(prior)
-        P, log_det = _inverse(V)
-        alpha = P @ z
-        value = float(z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
+        P, alpha, log_det = self._inverse
+        value = float(self.z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = _task_sums(alpha[:, None] * X, rows.used)
         noise_trace = np.bincount(task, np.diag(P), K) + rows.spare / noise
         squares = np.bincount(task, alpha * alpha, K) + rows.rest / noise**2
         forms, down, up = [], np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        same = task[:, None] == task
-        for block, kernel, T in zip(prior.blocks, kernels, prior.covariances, strict=True):
+        for block, kernel, T in zip(prior.blocks, self.kernels, prior.covariances, strict=True):
             psi, own, of = block.features.values, X[:, block.columns], g[:, block.columns]
             up[block.columns] = np.sum(of * (T @ of), axis=0)
             if block.tasks.plain:
                 t, v = block.tasks.common()
-                apart = np.sum(own * ((P * same) @ own), axis=0)
+                apart = np.sum(own * ((P * np.eye(K).take(self.route.pairs)) @ own), axis=0)
                 together = np.sum(own * (P @ own), axis=0)
                 down[block.columns] = v * apart + t * together
                 A = Form(float(apart @ psi), float(together @ psi))
@@ -191,21 +249,22 @@ class DualRoute:
                 A = Form.of(_task_sums(_task_sums(P * kernel, rows.used).T, rows.used))
                 C = Form.of((of * psi) @ of.T)
                 if block.features.size:
-                    down[block.columns] = np.sum(own * ((P * T[task][:, task]) @ own), axis=0)
+                    down[block.columns] = np.sum(own * ((P * T.take(self.route.pairs)) @ own), axis=0)
             forms.append((A, C))
-        return Derivatives(value, forms, down, up, (noise_trace, squares), alpha, np.diag(P))
+        return Derivatives(value, forms, down, up, (noise_trace, squares))
 
-    def posterior(self, prior: Prior) -> WeightPosterior:
+    def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        X, z, task = self._flat
-        lower = _root(self._covariance(prior)[1])
-        alpha = solve_triangular(lower, solve_triangular(lower, z, lower=True), lower=True, trans="T")
-        noise = prior.noise.variances[task]
-        return DualPosterior(X, task, noise, lower, alpha, prior.covariances, prior.block, prior.psi, prior.common)
+        prior, lower = self.prior, _root(self.V)
+        alpha = cho_solve((lower, True), self.z)
+        noise = prior.noise.variances[self.task]
+        return DualPosterior(
+            self.X, self.task, noise, lower, alpha, prior.covariances, prior.block, prior.psi, prior.common
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class SharedRoute:
+@dataclass(eq=False)
+class SharedRoute(Route["_Diagonal"]):
     r"""One design for all tasks and one T: two eigendecompositions make V diagonal.
 
     With :math:`\Omega = L L^\top`, :math:`L^{-1} T L^{-\top} = Q \Lambda Q^\top` and
@@ -229,44 +288,49 @@ class SharedRoute:
     spare: float
     rest: Array
 
-    def _basis(self, prior: Prior) -> tuple[Array, Array, Array, Array, Array]:
+    def solve(self, prior: Prior) -> _Diagonal:
+        """Solve at a prior."""
+        return _Diagonal(self, prior)
+
+
+class _Diagonal:
+    """The basis that makes V diagonal: FᵀΩF = I, FᵀTF = Λ, and the weights 1/(1 + λ_k d_i)."""
+
+    def __init__(self, route: SharedRoute, prior: Prior) -> None:
+        self.route, self.prior, X = route, prior, route.X
         lower = np.linalg.inv(np.linalg.cholesky(prior.noise.covariance))
-        T = prior.covariances[0]
-        values, Q = np.linalg.eigh(lower @ T @ lower.T)
-        d, U = np.linalg.eigh((self.X * prior.psi) @ self.X.T)
-        return lower.T @ Q, np.maximum(values, 0.0), U, np.maximum(d, 0.0), T
+        self.T = prior.covariances[0]
+        values, Q = np.linalg.eigh(lower @ self.T @ lower.T)
+        d, self.U = np.linalg.eigh((X * prior.psi) @ X.T)
+        self.F, self.values, self.d = lower.T @ Q, np.maximum(values, 0.0), np.maximum(d, 0.0)
+        self.weight = 1 / (1 + np.outer(self.d, self.values))
+        self.turned = self.U.T @ route.Z @ self.F
+        self.alpha = self.U @ (self.weight * self.turned) @ self.F.T
+        self.g = self.alpha.T @ X
 
-    def derivatives(self, prior: Prior) -> Derivatives:
+    def derivatives(self) -> Derivatives:
         """−2 log Z and its derivatives."""
-        F, values, U, d, T = self._basis(prior)  # F diagonalises: FᵀΩF = I, FᵀTF = Λ
-        omega = prior.noise.covariance
-        weight = 1 / (1 + np.outer(d, values))
-        turned = U.T @ self.Z @ F
-        alpha = U @ (weight * turned) @ F.T
-        log_det = np.linalg.slogdet(omega)[1]
-        value = float(np.sum(weight * turned**2)) - float(np.sum(np.log(weight))) + log_det * (len(d) + self.spare)
-        inverse = np.linalg.inv(omega)
-        value += float(np.sum(inverse * self.rest))
-        g = alpha.T @ self.X
-        A, C = Form.of((F * (weight.T @ d)) @ F.T), Form.of((g * prior.psi) @ g.T)
-        noise_trace = (F * weight.sum(axis=0)) @ F.T + self.spare * inverse
-        noise = alpha.T @ alpha + inverse @ self.rest @ inverse
-        down = ((U.T @ self.X) ** 2).T @ (weight @ values)
-        return Derivatives(value, [(A, C)], down, np.sum(g * (T @ g), axis=0), (noise_trace, noise))
+        route, weight, psi, g = self.route, self.weight, self.prior.psi, self.g
+        omega = self.prior.noise.covariance
+        inverse, log_det = np.linalg.inv(omega), np.linalg.slogdet(omega)[1]
+        value = float(np.sum(weight * self.turned**2)) - float(np.sum(np.log(weight)))
+        value += float(log_det) * (len(self.d) + route.spare) + float(np.sum(inverse * route.rest))
+        A, C = Form.of((self.F * (weight.T @ self.d)) @ self.F.T), Form.of((g * psi) @ g.T)
+        noise_trace = (self.F * weight.sum(axis=0)) @ self.F.T + route.spare * inverse
+        noise = self.alpha.T @ self.alpha + inverse @ route.rest @ inverse
+        down = ((self.U.T @ route.X) ** 2).T @ (weight @ self.values)
+        return Derivatives(value, [(A, C)], down, np.sum(g * (self.T @ g), axis=0), (noise_trace, noise))
 
-    def posterior(self, prior: Prior) -> WeightPosterior:
+    def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        F, values, U, d, T = self._basis(prior)
-        weight = 1 / (1 + np.outer(d, values))
-        alpha = U @ (weight * (U.T @ self.Z @ F)) @ F.T
-        coef = T @ (alpha.T @ self.X) * prior.psi
-        along = U.T @ self.X
-        mean = prior.common[0, 0] * np.sum(alpha.T @ self.X, axis=0) * prior.psi
-        return SharedPosterior(coef, along, d, weight, F, values, T, prior.psi, mean, prior.common[0])
+        psi, common = self.prior.psi, self.prior.common[0]
+        coef, mean = self.T @ self.g * psi, common[0] * np.sum(self.g, axis=0) * psi
+        along = self.U.T @ self.route.X
+        return SharedPosterior(coef, along, self.d, self.weight, self.F, self.values, self.T, psi, mean, common)
 
 
-@dataclass(frozen=True, eq=False)
-class PrimalRoute:
+@dataclass(eq=False)
+class PrimalRoute(Route["_AllWeights"]):
     r"""Work with the precision of all K d weights, where errors are shared on occasions.
 
     On occasion o the tasks with a target there have errors with covariance :math:`\Omega_o = \Omega[o, o]`; with their
@@ -294,7 +358,8 @@ class PrimalRoute:
     lost: float
 
     @cached_property
-    def _complete(self) -> bool:
+    def complete(self) -> bool:
+        """Whether every task has a target on every occasion."""
         return bool(self.seen.all())
 
     @cached_property
@@ -302,16 +367,16 @@ class PrimalRoute:
         """Products of all tasks' features over complete occasions, [j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
         if self.X.shape[1] == 1:
-            gram = (self._of(0) * self.counts[:, None]).T @ self._of(0)
+            gram = (self.of(0) * self.counts[:, None]).T @ self.of(0)
             return np.broadcast_to(gram[:, None, :, None], (d, K, d, K))
         flat = self.X.transpose(0, 2, 1).reshape(len(self.Y), d * K)
         return np.asarray(((flat * self.counts[:, None]).T @ flat).reshape(d, K, d, K))
 
-    def _errors(self, noise: Noise) -> tuple[Array, float, Array]:
+    def errors(self, noise: Noise) -> tuple[Array, float, Array]:
         """Inverse error covariances (one, or one an occasion), their log determinants' sum, and G[j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
         omega = noise.covariance
-        if self._complete:
+        if self.complete:
             inverse = np.asarray(np.linalg.inv(omega), dtype=float)
             log_det = float(np.linalg.slogdet(omega)[1]) * (float(self.counts.sum()) - self.lost)
             return inverse, log_det, self._cross * inverse[None, :, None, :]
@@ -327,99 +392,94 @@ class PrimalRoute:
         for k in range(K):
             for m in range(k + 1):
                 weights = self.counts * inverses[:, k, m]
-                G[:, k, :, m] = (self._of(k) * weights[:, None]).T @ self._of(m)
+                G[:, k, :, m] = (self.of(k) * weights[:, None]).T @ self.of(m)
                 G[:, m, :, k] = G[:, k, :, m].T
         return inverses, float(self.counts @ np.linalg.slogdet(masked)[1][of_row]), G
 
-    def _whitened(self, inverses: Array, values: Array) -> Array:
+    def whitened(self, inverses: Array, values: Array) -> Array:
         """Rows of values (n, K) times the inverse error covariance of their occasion."""
-        if self._complete:
+        if self.complete:
             return np.asarray(values @ inverses)
         return np.asarray((inverses @ values[:, :, None])[:, :, 0])
 
-    def _solve(self, prior: Prior) -> _Primal:
-        K, d = self.Y.shape[1], self.X.shape[2]
-        inverses, log_det, G = self._errors(prior.noise)
-        white = self._whitened(inverses, self.Y) * self.counts[:, None]
-        b = np.einsum("okj,ok->jk", self._full(), white, optimize=True)
-        roots = np.linalg.cholesky(prior.covariances)[prior.block] * np.sqrt(prior.psi)[:, None, None]
-        # H = I + SᵀGS with the roots as the blocks of S; Cov(w) = S H⁻¹ Sᵀ.
-        turn = roots.transpose(0, 2, 1)
-        H = (turn @ G.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ roots
-        H = np.ascontiguousarray(H.transpose(1, 0, 2)).reshape(d * K, d * K)
-        H[np.arange(d * K), np.arange(d * K)] += 1.0
-        inner, log_inner = _inverse(0.5 * (H + H.T))
-        covariance = (roots @ inner.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ turn
-        covariance = np.ascontiguousarray(covariance.transpose(1, 0, 2)).reshape(d * K, d * K)
-        coef = (covariance @ b.ravel()).reshape(d, K)
-        value = float(np.sum(white * self.Y)) - float(np.sum(coef * b)) + log_inner + log_det
-        return _Primal(coef, covariance, G, b, value, inverses)
-
-    def _of(self, k: int) -> Array:
+    def of(self, k: int) -> Array:
+        """Features of one task."""
         return np.asarray(self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k])
 
-    def derivatives(self, prior: Prior) -> Derivatives:
-        """−2 log Z and its derivatives."""
-        K, d = self.Y.shape[1], self.X.shape[2]
-        p = self._solve(prior)
-        g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
-        # N = G − G Cov G, of which the blocks of single columns are wanted.
-        along = (p.covariance @ p.G.reshape(d * K, d * K)).reshape(d * K, d, K)
-        N = np.einsum("jkjl->jkl", p.G) - p.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
-        fitted = np.einsum("okj,jk->ok", self._full(), p.coef, optimize=True)
-        alpha = self._whitened(p.inverses, np.where(self.seen, self.Y - fitted, 0.0))
-        noise = (self._noise_trace(p), (alpha * self.counts[:, None]).T @ alpha)
-        forms = []
-        for block in prior.blocks:
-            psi, of = block.features.values, g[block.columns]
-            forms.append((Form.of(np.einsum("j,jkl->kl", psi, N[block.columns])), Form.of((of.T * psi) @ of)))
-        T = prior.covariances[prior.block]
-        down, up = np.sum(T * N, axis=(1, 2)), np.sum(g * (T @ g[:, :, None])[:, :, 0], axis=1)
-        return Derivatives(p.value, forms, down, up, noise)
+    def full(self) -> Array:
+        """Features of all tasks, (n, K, d)."""
+        return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
 
-    def _noise_trace(self, p: _Primal) -> Array:
+    def noise_trace(self, inverses: Array, covariance: Array) -> Array:
         """Sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, with Q = x Cov(w) xᵀ over the tasks of an occasion."""
         K, d = self.Y.shape[1], self.X.shape[2]
-        covariance = p.covariance.reshape(d, K, d, K)
-        if self._complete:
+        covariance = covariance.reshape(d, K, d, K)
+        if self.complete:
             Q = np.sum(self._cross * covariance, axis=(0, 2))
-            return np.asarray((float(self.counts.sum()) - self.lost) * p.inverses - p.inverses @ Q @ p.inverses)
+            return np.asarray((float(self.counts.sum()) - self.lost) * inverses - inverses @ Q @ inverses)
         each = np.empty((len(self.Y), K, K))
         for k in range(K):
             for m in range(k + 1):
                 part = np.ascontiguousarray(covariance[:, k, :, m])
-                each[:, k, m] = each[:, m, k] = np.sum((self._of(k) @ part) * self._of(m), axis=1)
-        left = p.inverses - p.inverses @ each @ p.inverses
+                each[:, k, m] = each[:, m, k] = np.sum((self.of(k) @ part) * self.of(m), axis=1)
+        left = inverses - inverses @ each @ inverses
         return np.asarray(np.einsum("o,okl->kl", self.counts, left))
 
-    def _full(self) -> Array:
-        return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
+    def solve(self, prior: Prior) -> _AllWeights:
+        """Solve at a prior."""
+        return _AllWeights(self, prior)
 
-    def posterior(self, prior: Prior) -> WeightPosterior:
+
+class _AllWeights:
+    """Weights (d, K) and their covariance (dK, dK); G (dK, dK), b (d, K) and inverse error covariances."""
+
+    def __init__(self, route: PrimalRoute, prior: Prior) -> None:
+        self.route, self.prior = route, prior
+        K, d = route.Y.shape[1], route.X.shape[2]
+        self.inverses, log_det, self.G = route.errors(prior.noise)
+        white = route.whitened(self.inverses, route.Y) * route.counts[:, None]
+        self.b = np.einsum("okj,ok->jk", route.full(), white, optimize=True)
+        roots = np.linalg.cholesky(prior.covariances)[prior.block] * np.sqrt(prior.psi)[:, None, None]
+        # H = I + SᵀGS with the roots as the blocks of S; Cov(w) = S H⁻¹ Sᵀ.
+        turn = roots.transpose(0, 2, 1)
+        H = (turn @ self.G.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ roots
+        H = np.ascontiguousarray(H.transpose(1, 0, 2)).reshape(d * K, d * K)
+        H[np.arange(d * K), np.arange(d * K)] += 1.0
+        inner, log_inner = _inverse(0.5 * (H + H.T))
+        covariance = (roots @ inner.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ turn
+        self.covariance = np.ascontiguousarray(covariance.transpose(1, 0, 2)).reshape(d * K, d * K)
+        self.coef = (self.covariance @ self.b.ravel()).reshape(d, K)
+        self.value = float(np.sum(white * route.Y)) - float(np.sum(self.coef * self.b)) + log_inner + log_det
+        self.g = self.b - (self.G.reshape(d * K, d * K) @ self.coef.ravel()).reshape(d, K)
+
+    def derivatives(self) -> Derivatives:
+        """−2 log Z and its derivatives."""
+        route, g = self.route, self.g
+        d, K = g.shape
+        # N = G − G Cov G, of which the blocks of single columns are wanted.
+        along = (self.covariance @ self.G.reshape(d * K, d * K)).reshape(d * K, d, K)
+        N = np.einsum("jkjl->jkl", self.G) - self.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
+        fitted = np.einsum("okj,jk->ok", route.full(), self.coef, optimize=True)
+        alpha = route.whitened(self.inverses, np.where(route.seen, route.Y - fitted, 0.0))
+        noise = (route.noise_trace(self.inverses, self.covariance), (alpha * route.counts[:, None]).T @ alpha)
+        forms = []
+        for block in self.prior.blocks:
+            psi, of = block.features.values, g[block.columns]
+            forms.append((Form.of(np.einsum("j,jkl->kl", psi, N[block.columns])), Form.of((of.T * psi) @ of)))
+        T = self.prior.covariances[self.prior.block]
+        down, up = np.sum(T * N, axis=(1, 2)), np.sum(g * (T @ g[:, :, None])[:, :, 0], axis=1)
+        return Derivatives(self.value, forms, down, up, noise)
+
+    def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        K, d = self.Y.shape[1], self.X.shape[2]
-        p = self._solve(prior)
-        g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
-        reach = prior.mean_variances
-        mean = reach * g.sum(axis=1)
+        d, K = self.g.shape
+        reach = self.prior.mean_variances
         # Variance of the mean: its prior, less what the covariance N of all g takes away.
-        sums = p.G.sum(axis=1).reshape(d, d * K)
-        N = p.G.sum(axis=(1, 3)) - sums @ p.covariance @ sums.T
+        sums = self.G.sum(axis=1).reshape(d, d * K)
+        N = self.G.sum(axis=(1, 3)) - sums @ self.covariance @ sums.T
         spread = np.diag(reach) - reach[:, None] * N * reach
-        factor = root(p.covariance).reshape(d, K, d * K).transpose(1, 0, 2)
-        return JointPosterior(p.coef.T, factor, mean, spread, prior.own_variances)
-
-
-@dataclass(frozen=True, eq=False)
-class _Primal:
-    """Weights (d, K) and their covariance (dK, dK), G (d, K, d, K), b (d, K), −2 log Z, inverse error covariances."""
-
-    coef: Array
-    covariance: Array
-    G: Array
-    b: Array
-    value: float
-    inverses: Array
+        factor = root(self.covariance).reshape(d, K, d * K).transpose(1, 0, 2)
+        return JointPosterior(self.coef.T, factor, reach * self.g.sum(axis=1), root(spread), self.prior.own_variances)
 
 
 def _root(V: Array) -> Array:

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from functools import cached_property
+from itertools import pairwise
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,8 +29,8 @@ from mssl.data.factors import TaskFactors
 from mssl.evidence.climb import climb
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import Derivatives, Prior
-from mssl.evidence.routes import Route
-from mssl.losses import Loss
+from mssl.evidence.routes import DualRoute, MeanRoute
+from mssl.losses import NODES, Loss
 
 SHARE = 0.9  # Largest share of a step of the sites that is taken; less where they swing.
 TOGETHER = 10  # Sweeps after which all copies of a heavy row move as one, if they go further than their deviation.
@@ -36,6 +38,7 @@ _LEAST = 1e-10  # Least precision of a site.
 _MOST_SWEEPS = 100  # At one point of a climb; five times the limit of points in all.
 
 T = TypeVar("T")
+RowRoute = MeanRoute | DualRoute
 
 
 class Sites(NamedTuple):
@@ -46,6 +49,18 @@ class Sites(NamedTuple):
 
     precision: Array
     response: Array
+
+
+class Settled(NamedTuple, Generic[T]):
+    """Sites, what −2 log Z of their Gaussian problem lacks, predictors' moments, and what ``marginals`` tells."""
+
+    sites: Sites
+    correction: float
+    mean: Array
+    variance: Array
+    told: T
+    sweeps: int
+    done: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +98,34 @@ class GLMProblem:
         precision = np.maximum(curves / self.dispersion, _LEAST)
         return Sites(precision, precision * eta - slopes / self.dispersion)
 
+    @cached_property
+    def _rows(self) -> Array:
+        return np.concatenate(self.blocks)
+
+    @cached_property
+    def _parts(self) -> list[slice]:
+        ends = np.cumsum([0, *map(len, self.blocks)]).tolist()
+        return [slice(first, last) for first, last in pairwise(ends)]
+
     def rows(self, sites: Sites) -> TaskFactors:
         """The Gaussian problem with unit noise that the sites stand for."""
-        root = np.sqrt(sites.precision)
-        ends = np.cumsum([len(X) for X in self.blocks])[:-1]
-        roots, targets = np.split(root, ends), np.split(sites.response / root, ends)
-        blocks = [X * own[:, None] for X, own in zip(self.blocks, roots, strict=True)]
-        return TaskFactors.from_rows(blocks, targets, np.split(self.weights, ends), intercept=False)
+        table = np.column_stack([self._rows, sites.response / sites.precision])
+        table *= np.sqrt(self.weights * sites.precision)[:, None]
+        n = np.array([self.weights[part].sum() for part in self._parts])
+        return TaskFactors.from_tables(n, np.zeros((len(n), table.shape[1])), [table[part] for part in self._parts])
 
-    def marginals(
-        self, route: Route, prior: Prior, rows: TaskFactors, s: Derivatives, sites: Sites
-    ) -> tuple[Array, Array]:
+    def marginals(self, route: RowRoute, prior: Prior, sites: Sites) -> tuple[Array, Array]:
         """Mean and variance of every row's predictor."""
-        if s.alpha is not None and s.diagonal is not None and len(s.alpha) == len(self.y):
+        if route.rows.used.sum() == len(self.y):
             # Rows that were not compressed: √τ̃ f has mean z − α and variance 1 − P_ii.
-            total = self.weights * sites.precision
-            return (rows.flat()[1] - s.alpha) / np.sqrt(total), np.maximum(1 - s.diagonal, 1e-12) / total
-        posterior = route.posterior(prior)
-        means = np.concatenate([X @ w for X, w in zip(self.blocks, posterior.coef, strict=True)])
-        variances = np.concatenate([posterior.variance(X, k) for k, X in enumerate(self.blocks)])
+            total, (alpha, diagonal) = self.weights * sites.precision, route.at(prior).inverse_rows()
+            mean = sites.response / sites.precision - alpha / np.sqrt(total)
+            return mean, np.maximum(1 - diagonal, 1e-12) / total
+        posterior, turned, coef = route.posterior(prior), np.empty_like(self._rows), np.empty_like(self._rows)
+        for part, own, w in zip(self._parts, posterior.covariances(), posterior.coef, strict=True):
+            np.matmul(self._rows[part], own, out=turned[part])
+            coef[part] = w
+        means, variances = (np.einsum("ij,ij->i", self._rows, along) for along in (coef, turned))
         return means, np.maximum(variances, 1e-14)
 
     def cavities(self, sites: Sites, mean: Array, variance: Array, *, together: bool = False) -> tuple[Array, ...]:
@@ -123,7 +147,7 @@ class GLMProblem:
         The correction is what −2 log Z of the Gaussian problem lacks; ``share`` of a step is taken.
         """
         cavity, centre, power = self.cavities(sites, mean, variance, together=together)
-        log_z, tilted, spread = self.loss.tilted(self.y, centre, 1 / cavity, power / self.dispersion)
+        log_z, tilted, spread = self.loss.tilted(self.y, centre, 1 / cavity, power / self.dispersion, mean)
         # A bound on the loss's curvature bounds a site's precision too.
         bound = np.inf if self.loss.curvature_bound is None else self.loss.curvature_bound / self.dispersion
         precision = np.clip((1 / spread - cavity) / power, _LEAST, bound)
@@ -139,33 +163,32 @@ class GLMProblem:
         moved = Sites(damped, (1 - share) * sites.response + share * response)
         return moved, misfit, correction
 
-    def settled(
-        self, sites: Sites, marginals: Callable[[Sites], tuple[Array, Array, T]], tol: float
-    ) -> tuple[Sites, float, T, int, bool]:
-        """Sites that move by at most ``tol``, their correction, what ``marginals`` tells of them, sweeps, success."""
-        share, misfit, change = SHARE, np.zeros(2 * len(self.y)), 0.0
+    def settled(self, sites: Sites, marginals: Callable[[Sites], tuple[Array, Array, T]], tol: float) -> Settled[T]:
+        """Sites whose moves, as squares of predictors' deviations, sum to at most ``tol``."""
+        share, misfit = SHARE, np.zeros(2 * len(self.y))
+        weights = np.tile(self.weights, 2)
         for sweep in range(1, _MOST_SWEEPS + 1):
             mean, variance, told = marginals(sites)
             # Steps of a heavy row are those of its copies; where these lead nowhere near, all of them move as one.
-            together = change > 1 and sweep > TOGETHER
+            together = sweep > TOGETHER and float(np.max(np.abs(misfit))) > 1
             before = misfit
             moved, misfit, correction = self.update(sites, mean, variance, share, together=together)
-            change = float(np.max(np.abs(misfit), initial=0.0))
-            if change <= tol and not together:
-                return sites, correction, told, sweep, True
-            if sweep < _MOST_SWEEPS:
-                sites = moved
+            done = float(weights @ misfit**2) <= tol and not together
+            if done or sweep == _MOST_SWEEPS:
+                break
             # Sites that turn round have gone too far.
-            back = np.tile(self.weights, 2) @ (misfit * before) < 0
+            back = weights @ (misfit * before) < 0
             share = max(0.1, 0.6 * share) if back else min(SHARE, 1.2 * share)
-        return sites, correction, told, _MOST_SWEEPS, False
+            sites = moved
+        return Settled(sites, correction, mean, variance, told, sweep, done)
 
     def slopes(self, sites: Sites, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Slopes of −2 log Z in the logarithms of the loss's learned parameters, and the information as a metric."""
         cavity, centre, power = self.cavities(sites, mean, variance)
-        _, f, mass = self.loss.tilted_rule(self.y, centre, 1 / cavity, power / self.dispersion)
+        mode, width, _, mass = self.loss.tilted_rule(self.y, centre, 1 / cavity, power / self.dispersion)
+        f = mode[:, None] + width[:, None] * NODES
         each = self.loss.parameter_slopes(self.y[:, None], f, self.dispersion[:, None])
-        averages = np.sum(each * mass, axis=2)
+        averages = np.sum(each * mass, axis=2) / mass.sum(axis=1)
         return -2 * averages @ self.weights, 2 * averages**2 @ self.weights + 1e-6
 
 
@@ -176,7 +199,7 @@ class SitePoint:
     prior: Prior
     problem: GLMProblem
     sites: Sites
-    solved: Solved | None = None
+    route: RowRoute | None = None
     value: float = np.nan
     settled: bool = False
 
@@ -187,16 +210,6 @@ class SitePoint:
         if count:
             problem = replace(problem, loss=problem.loss.at(problem.loss.parameters * np.exp(step[:count])))
         return SitePoint(self.prior.moved(step[count:]), problem, self.sites)
-
-
-class Solved(NamedTuple):
-    """The Gaussian problem that sites stand for, solved."""
-
-    rows: TaskFactors
-    route: Route
-    derivatives: Derivatives
-    mean: Array
-    variance: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +233,7 @@ class SiteClimb:
 class _Ascent:
     """Evaluations of a climb, each with the sites at their fixed point."""
 
-    make_route: Callable[[TaskFactors], Route]
+    make_route: Callable[[TaskFactors], RowRoute]
     tol: float
     limit: int = 1500
     sweeps: int = 0
@@ -231,24 +244,23 @@ class _Ascent:
         if self.sweeps >= self.limit:
             return None
 
-        def marginals(sites: Sites) -> tuple[Array, Array, Solved]:
-            rows = problem.rows(sites)
-            route = self.make_route(rows)
-            s = route.derivatives(prior)
-            mean, variance = problem.marginals(route, prior, rows, s, sites)
-            return mean, variance, Solved(rows, route, s, mean, variance)
+        def marginals(sites: Sites) -> tuple[Array, Array, RowRoute]:
+            route = self.make_route(problem.rows(sites))
+            return *problem.marginals(route, prior, sites), route
 
         try:
-            point.sites, correction, solved, sweeps, point.settled = problem.settled(point.sites, marginals, self.tol)
+            settled = problem.settled(point.sites, marginals, self.tol)
+            s = settled.told.derivatives(prior)
         except np.linalg.LinAlgError:
             return None
-        self.sweeps += sweeps
-        point.solved, value = solved, solved.derivatives.value + correction
+        self.sweeps += settled.sweeps
+        value = s.value + settled.correction
         if not np.isfinite(value):
             return None
-        slope, metric = prior.slopes(solved.derivatives)
+        point.sites, point.route, point.settled = settled.sites, settled.told, settled.done
+        slope, metric = prior.slopes(s)
         if problem.loss.learned:
-            own, information = problem.slopes(point.sites, solved.mean, solved.variance)
+            own, information = problem.slopes(settled.sites, settled.mean, settled.variance)
             slope, metric = np.append(own, slope), np.append(information, metric)
         point.value = value
         return prior.objective(value), slope, metric
@@ -257,7 +269,7 @@ class _Ascent:
 def climb_sites(
     problem: GLMProblem,
     start: Prior,
-    make_route: Callable[[TaskFactors], Route],
+    make_route: Callable[[TaskFactors], RowRoute],
     *,
     gain: float = 1e-3,
     max_iter: int = 300,
@@ -281,7 +293,7 @@ def climb_sites(
         Whether hyperparameters are learned, or kept.
     """
     # What sites lack changes −2 log Z by its square, row by row: a climb must not see that.
-    ascent = _Ascent(make_route, float(np.sqrt(gain / max(100.0, problem.weights.sum()))), 5 * max_iter)
+    ascent = _Ascent(make_route, 0.3 * gain, 5 * max_iter)
     point = SitePoint(start, problem, problem.start())
     if learn:
         found = climb(ascent.evaluate, point, gain=gain, max_iter=max_iter)
@@ -291,14 +303,14 @@ def climb_sites(
         if here is None:
             raise np.linalg.LinAlgError("the evidence cannot be computed")
         objective, promise, converged = here[0], 0.0, True
-    assert point.solved is not None  # for the type checker
-    rows, route, s, _, _ = point.solved
+    assert point.route is not None  # for the type checker
+    route = point.route
     return SiteClimb(
         point.prior,
         point.problem.loss,
         point.sites,
-        rows,
-        s,
+        route.rows,
+        route.derivatives(point.prior),
         route.posterior(point.prior),
         point.value,
         objective,

@@ -42,8 +42,7 @@ from scipy.special import log_ndtr, ndtri
 from mssl._typing import Array, Index
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import TaskData
-from mssl.evidence.climb import climb
-from mssl.evidence.kernels import Dense, Form
+from mssl.evidence.climb import Framed, climb
 from mssl.evidence.posterior import root
 from mssl.exceptions import ParameterError
 from mssl.graph.tables import FDR
@@ -782,15 +781,15 @@ def _fisher(here: _Likelihood) -> Array:
 def _climb(J: Array, h: Array) -> _Likelihood:
     """The covariance of highest likelihood, from near that of unrelated tasks of unit variance."""
 
-    def evaluate(place: Dense) -> tuple[float, Array, Array] | None:
+    def evaluate(place: Framed) -> tuple[float, Array, Array] | None:
         try:
             here = _evaluate(place.T, J, h)
         except LinAlgError:
             return None
-        return (here.value, *place.slope(Form.of(here.A), Form.of(here.C)))
+        return (here.value, *place.frame_slope(here.A, here.C))
 
     # At variances that are estimated task by task the slope is rounding, and where it is 0 nothing would move.
-    return _evaluate(climb(evaluate, Dense(1.1 * np.eye(h.shape[1])), gain=_CLOSE).point.T, J, h)
+    return _evaluate(climb(evaluate, Framed(1.1 * np.eye(h.shape[1])), gain=_CLOSE).point.T, J, h)
 
 
 def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:

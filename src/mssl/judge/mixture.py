@@ -43,9 +43,7 @@ def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0)
     p = np.exp(densities - densities.max(axis=1, keepdims=True))
     w = np.full(M, 1 / M)
     for _ in range(1000):
-        share = p * w
-        share /= share.sum(axis=1, keepdims=True)
-        new = (counts @ share + prior / M) / (counts.sum() + prior)
+        new = (w * ((counts / (p @ w)) @ p) + prior / M) / (counts.sum() + prior)
         done = np.max(np.abs(new - w)) < 1e-6
         w = new
         if done:
