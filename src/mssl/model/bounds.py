@@ -25,16 +25,13 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from mssl._typing import TaskMatrix
+from mssl._typing import Array, Mask, TaskMatrix
 from mssl.kernels import graph_components, plain
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
-
-Array = NDArray[np.float64]
 
 
 class DualLoss(Protocol):
@@ -179,7 +176,7 @@ class Components:
         self.label = graph_components(plain(precision), 0.0)
         self.n = int(self.label.max(initial=-1)) + 1
 
-    def sums(self, values: Array | NDArray[np.bool_]) -> Array:
+    def sums(self, values: Array | Mask) -> Array:
         """Sums over the tasks of each component."""
         return np.asarray(np.bincount(self.label, weights=values, minlength=self.n), dtype=float)
 
@@ -189,7 +186,7 @@ class Components:
         np.minimum.at(scales, self.label, 1.0 / np.maximum(penalty.excess(G).max(axis=1, initial=0.0), 1.0))
         return np.asarray(scales[self.label])
 
-    def free(self, penalty: EntrywisePenalty) -> NDArray[np.bool_]:
+    def free(self, penalty: EntrywisePenalty) -> Mask:
         """The components with unpenalised weights, whose gradient is feasible at zero only."""
         return self.sums((penalty.strengths == 0).any(axis=1)) > 0
 

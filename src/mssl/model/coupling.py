@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from mssl._typing import TaskMatrix
+from mssl._typing import Array, Index, TaskMatrix
 from mssl.model.task_matrix import count_entries, diagonal_matrix
 
-Array = NDArray[np.float64]
 _MANY = 100  # tasks from which on a search for zeros of P costs less than the products it saves; time only
 
 
@@ -69,7 +67,7 @@ class Coupling:
         return int(self.precision.shape[0])
 
     @cached_property
-    def compressed(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    def compressed(self) -> tuple[Index, Index, Array]:
         """Row starts, columns and values of P, the diagonal always stored; plain arrays for the kernels."""
         if sparse.issparse(self.precision):
             P = self.precision

@@ -33,15 +33,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mssl._typing import Moment
+from mssl._typing import Array, Moment
 from mssl.model.coupling import Coupling
 
 if TYPE_CHECKING:
     from mssl.structures.base import Structure, StructureScale, StructureStep
-
-Array = NDArray[np.float64]
 
 
 class LossAndPenalty(Protocol):

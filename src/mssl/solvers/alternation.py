@@ -23,9 +23,8 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mssl._typing import Moment
+from mssl._typing import Array, Moment
 from mssl.exceptions import DataError
 from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
@@ -33,8 +32,6 @@ from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.model.task_matrix import count_entries
 from mssl.solvers.base import Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
-
-Array = NDArray[np.float64]
 
 _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds

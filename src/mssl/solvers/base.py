@@ -8,12 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
-
-Array = NDArray[np.float64]
 
 
 class Status(StrEnum):

@@ -30,8 +30,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Mask
 from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
@@ -50,10 +50,6 @@ from mssl.solvers.quadratic import (
     quadratic_bound,
     value_rounding,
 )
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # All constants trade time against time; the certificate alone decides when a descent ends.
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps

@@ -23,17 +23,14 @@ Golub & Van Loan (2013), *Matrix Computations*, 4th edition, sections 5.4 and 5.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from mssl._typing import Array, Index
 from mssl.data.factors import triangle
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, value_rounding
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
 _REFINEMENTS = 3  # after the first solution; two leave nothing but rounding

@@ -15,9 +15,9 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
+from mssl._typing import Array, Mask
 from mssl._validation import check_array, check_number, check_whole_number, finite, refused
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, check_target_sizes
@@ -46,8 +46,6 @@ from mssl.solvers.start import (
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
-
-Array = NDArray[np.float64]
 
 _NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen is usual: more of them creep
 _WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
@@ -111,7 +109,7 @@ class Gaps(NamedTuple):
         Square root of the sum over occasions of the covariance of the missing targets.
     """
 
-    missing: NDArray[np.bool_]
+    missing: Mask
     root: Array
 
 

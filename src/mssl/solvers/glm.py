@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import warn
 from mssl.data.design import Design
 from mssl.data.inputs import listing
@@ -25,8 +25,6 @@ from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.solvers.base import CommonWeights, NoiseUnits, Unknowns
 from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
-
-Array = NDArray[np.float64]
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
 _INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending

@@ -9,8 +9,8 @@ size. With one Gram for all tasks and many features the preconditioner is the in
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl.kernels import plain, weight_system
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
@@ -23,8 +23,6 @@ from mssl.solvers.quadratic import (
     preconditioners,
     quadratic_bound,
 )
-
-Array = NDArray[np.float64]
 
 _RESTART = (
     1000  # iterations after which the true residual is looked at: a certificate that has not halved by then stalls

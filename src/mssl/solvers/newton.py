@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from mssl.solvers.glm import GLMLoss, Point
-
-Array = NDArray[np.float64]
 
 INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 

@@ -25,8 +25,8 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Mask
 from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.model.bounds import CompositeBound
@@ -34,9 +34,6 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L21, EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, quadratic_bound
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain

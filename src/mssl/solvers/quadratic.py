@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from mssl._typing import Array, Mask
 from mssl._validation import warn
 from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
@@ -26,8 +26,6 @@ from mssl.model.bounds import WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Apply = Callable[[Array], Array]
 
 _EPS = float(np.finfo(float).eps)
@@ -229,7 +227,7 @@ class GramQuadratic(_Quadratic):
             return self.rows.diagonal
         return np.asarray(np.einsum("kdd->kd", self.gram) * self.task_scale[:, None])
 
-    def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
+    def gram_of(self, k: int, features: Mask) -> Array:
         """H_k on some features."""
         return np.asarray(self.task_scale[k] * self.gram[0 if self.is_shared else k][np.ix_(features, features)])
 
@@ -353,7 +351,7 @@ class DesignQuadratic(_Quadratic):
             return self.column_sums / self.safe_totals[:, None]
         return np.zeros(self.linear.shape) if self.design.shift is None else self.design.shift
 
-    def block(self, k: int, features: NDArray[np.bool_] | None = None) -> Array:
+    def block(self, k: int, features: Mask | None = None) -> Array:
         """√c (X̃_k − means) as a dense (n_k, d) array, or some of its columns."""
         store, design = self.design.columns, self.design
         n, d = int(design.n_rows[k]), self.n_features
@@ -369,7 +367,7 @@ class DesignQuadratic(_Quadratic):
         weights = self.c[design.offsets[k] : design.offsets[k + 1]]
         return np.asarray(np.sqrt(weights)[:, None] * (dense - self.column_means[k][chosen]))
 
-    def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
+    def gram_of(self, k: int, features: Mask) -> Array:
         """H_k on some features."""
         block = self.block(k, features)
         gram = np.asarray(block.T @ block)

@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 
-from mssl._typing import Index
+from mssl._typing import Array, Index
 from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
@@ -37,8 +36,6 @@ from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.descent import descend_in_bursts
 from mssl.solvers.proximal import accelerated
-
-Array = NDArray[np.float64]
 
 _FEW_TASKS = 500  # tasks up to which their precision may be held densely for a moment
 _DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support

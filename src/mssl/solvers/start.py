@@ -46,10 +46,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
+from mssl._typing import Array
 from mssl.model.coupling import Coupling
 from mssl.solvers.alternation import WeightProblem
 from mssl.solvers.glm import GLMLoss, GLMRows, Point
@@ -57,8 +57,6 @@ from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
 from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic
 from mssl.structures.base import Structure, StructureScale
-
-Array = NDArray[np.float64]
 
 # Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
 # showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import refused
 from mssl.kernels import TaskLoss, plain
 from mssl.model.bounds import CompositeBound, WeightBound
@@ -29,8 +29,6 @@ from mssl.solvers.quadratic import (
     value_rounding,
 )
 from mssl.solvers.table import choose, current_name, solve_quadratic
-
-Array = NDArray[np.float64]
 
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
 # hundreds in all.
