@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl._typing import Array
@@ -81,102 +81,60 @@ class WeightStep:
 
 
 class Unknowns:
-    """How the unknowns V of a solver relate to the weights W: here they are the same."""
+    """How the unknowns V of a solver give the weights, W = B V: one for each task, in other units, or one for all.
+
+    Parameters
+    ----------
+    matrix : sparse array of shape (K, number of rows of V), optional
+        B, with one number in each row; without it V are the weights themselves.
+    """
+
+    def __init__(self, matrix: sparse.csr_array | None = None) -> None:
+        self.matrix = matrix
+        if matrix is not None:
+            self.back = sparse.csr_array(matrix.T / (matrix**2).sum(axis=0)[:, None])
+
+    @classmethod
+    def in_units(cls, units: Array) -> Unknowns:
+        """Weights in units of their own for each task."""
+        return cls(sparse.csr_array(sparse.diags_array(units)))
+
+    @classmethod
+    def common(cls, n_tasks: int) -> Unknowns:
+        """One weight vector for all tasks: an exact reduction, in which the coupling is a ridge."""
+        return cls(sparse.csr_array(np.ones((n_tasks, 1))))
+
+    @property
+    def pooled(self) -> bool:
+        """Whether all tasks have one weight vector in common."""
+        return self.matrix is not None and self.matrix.shape[1] < self.matrix.shape[0]
 
     def of_weights(self, W: Array) -> Array:
         """V for W."""
-        return W
+        return W if self.matrix is None else np.asarray(self.back @ W)
 
     def weights(self, V: Array) -> Array:
         """W for V, (K, d)."""
-        return V
+        return V if self.matrix is None else np.asarray(self.matrix @ V)
 
     def gradient(self, G: Array) -> Array:
         """The gradient in V for that in W."""
-        return G
-
-    def loss(self, loss: Any) -> Any:
-        """A loss of the weights as a function of V."""
-        return loss
+        return G if self.matrix is None else np.asarray(self.matrix.T @ G)
 
     def coupling(self, coupling: Coupling) -> Coupling:
         """The coupling as a form in V."""
-        return coupling
+        if self.matrix is None:
+            return coupling
+        dense = self.matrix.T @ (self.matrix.T @ coupling.dense()).T
+        return Coupling(dense, None if coupling.covariance is None else positive_definite_inverse(dense))
 
     def ridge(self, ridge: Array) -> Array:
         """Ridges on the rows of V for those on the tasks' weights."""
-        return ridge
+        return ridge if self.matrix is None else np.asarray((self.matrix**2).T @ ridge)
 
     def task_sums(self, values: Array) -> Array:
         """Sums over the tasks that share a row of V, for values of all tasks."""
-        return values
-
-
-class NoiseUnits(Unknowns):
-    """Weights in units of the noise, V = diag(√s) W, in which penalties that tie the tasks together are norms."""
-
-    def __init__(self, root: Array) -> None:
-        self.root = root[:, None]
-
-    def loss(self, loss: Any) -> Any:
-        """A loss of the weights as a function of V."""
-        return loss.in_units(self.root[:, 0])
-
-    def of_weights(self, W: Array) -> Array:
-        """V for W."""
-        return self.root * W
-
-    def weights(self, V: Array) -> Array:
-        """W for V, (K, d)."""
-        return V / self.root
-
-    def gradient(self, G: Array) -> Array:
-        """The gradient in V for that in W."""
-        return G / self.root
-
-    def ridge(self, ridge: Array) -> Array:
-        """Ridges on the rows of V for those on the tasks' weights."""
-        return ridge / self.root[:, 0] ** 2
-
-    def coupling(self, coupling: Coupling) -> Coupling:
-        """The coupling as a form in V."""
-        dense = coupling.dense() / self.root / self.root.T
-        return Coupling(dense, None if coupling.covariance is None else positive_definite_inverse(dense))
-
-
-class CommonWeights(Unknowns):
-    """One weight vector for all tasks, (1, d): an exact reduction, in which the coupling is a ridge."""
-
-    def __init__(self, n_tasks: int) -> None:
-        self.n_tasks = n_tasks
-
-    def loss(self, loss: Any) -> Any:
-        """A loss of the weights as a function of V."""
-        return loss.pooled()
-
-    def of_weights(self, W: Array) -> Array:
-        """V for W."""
-        return np.ascontiguousarray(W.mean(axis=0, keepdims=True))
-
-    def weights(self, V: Array) -> Array:
-        """W for V, (K, d)."""
-        return np.repeat(V, self.n_tasks, axis=0)
-
-    def gradient(self, G: Array) -> Array:
-        """The gradient in V for that in W."""
-        return np.asarray(G.sum(axis=0, keepdims=True))
-
-    def coupling(self, coupling: Coupling) -> Coupling:
-        """The coupling as a form in V."""
-        return Coupling.diagonal_only(np.array([coupling.dense().sum()]))
-
-    def ridge(self, ridge: Array) -> Array:
-        """Ridges on the rows of V for those on the tasks' weights."""
-        return self.task_sums(ridge)
-
-    def task_sums(self, values: Array) -> Array:
-        """Sums over the tasks that share a row of V."""
-        return np.asarray(values.sum(keepdims=True))
+        return values if self.matrix is None else np.asarray((self.matrix != 0).T @ values)
 
 
 def solve_cg(

@@ -23,7 +23,7 @@ from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
-from mssl.solvers.base import CommonWeights, NoiseUnits, Unknowns
+from mssl.solvers.base import Unknowns
 from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
@@ -226,13 +226,11 @@ class GLMLoss:
         self._last: Point | None = None
         self._derivatives: tuple[Point, Array, Array] | None = None
 
-    def in_units(self, root: Array) -> GLMLoss:
-        """The same loss as a function of V = diag(root) W."""
-        return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=NoiseUnits(root))
-
-    def pooled(self) -> GLMLoss:
-        """The loss of one weight vector that all tasks have in common; each task keeps its intercept."""
-        return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=CommonWeights(self.n_tasks))
+    def of_unknowns(self, unknowns: Unknowns) -> GLMLoss:
+        """The same loss as a function of V; each task keeps its intercept."""
+        return (
+            self if unknowns.matrix is None else GLMLoss(self.rows, self.precisions, self.weight_ridge, None, unknowns)
+        )
 
     @property
     def n_tasks(self) -> int:
@@ -299,7 +297,7 @@ class GLMLoss:
         rows = self.rows
         c, z = rows.working(point.predictor, point.eta, observed=observed)
         made: Quadratic = rows.quadratic(rows.design.per_task(self.precisions) * c, z).ridged(self.weight_ridge)
-        made = self.unknowns.loss(made)
+        made = made.of_unknowns(self.unknowns)
         if isinstance(made, GramQuadratic):
             # The gradient is the true one.
             made = made.replaced(linear=made.product(point.W) - self.slope(point))

@@ -25,6 +25,7 @@ from mssl.kernels import gram_products
 from mssl.model.bounds import WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
+from mssl.solvers.base import Unknowns
 
 Apply = Callable[[Array], Array]
 
@@ -166,11 +167,16 @@ class GramQuadratic(_Quadratic):
         changes = {"linear": s[:, None] * self.linear, "constants": s * self.constants, "ridge": s * self.ridge}
         return self.replaced(gram=self.gram, scale=s * self.task_scale, **changes)
 
-    def in_units(self, root: Array) -> GramQuadratic:
-        """The same loss as a function of V = diag(root) W; intercepts are those of W still."""
-        means = None if self.feature_means is None else self.feature_means / root[:, None]
-        changes = {"linear": self.linear / root[:, None], "feature_means": means, "ridge": self.ridge / root**2}
-        return self.replaced(gram=self.gram, scale=self.task_scale / root**2, **changes)
+    def of_unknowns(self, unknowns: Unknowns) -> GramQuadratic:
+        """The same loss as a function of V; it knows no intercepts."""
+        if unknowns.matrix is None:
+            return self
+        scale, n = unknowns.ridge(self.task_scale), unknowns.matrix.shape[1]
+        gram = self.gram
+        if unknowns.pooled and not self.is_shared:
+            gram, scale = np.tensordot(self.task_scale, self.gram, axes=1)[None], np.ones(n)
+        linear, constants = unknowns.gradient(self.linear), unknowns.task_sums(self.constants)
+        return GramQuadratic(gram, linear, constants, scale, ridge=unknowns.ridge(self.ridge))
 
     def ridged(self, ridge: Array) -> GramQuadratic:
         """With ½ r_k ‖w_k‖² added to each task: an addition to the Grams."""
@@ -183,14 +189,6 @@ class GramQuadratic(_Quadratic):
         gram = np.array(self.gram if one or not self.is_shared else np.repeat(self.gram, self.n_tasks, axis=0))
         np.einsum("kdd->kd", gram)[...] += share[: len(gram), None]
         return self.replaced(gram=gram, ridge=self.ridge + ridge)
-
-    def pooled(self) -> GramQuadratic:
-        """The loss of one weight vector that all tasks have in common."""
-        gram = self.task_scale.sum() * self.gram
-        if not self.is_shared:
-            gram = np.tensordot(self.task_scale, self.gram, axes=1)[None]
-        constants, ridge = np.array([self.null_value]), np.array([self.ridge.sum()])
-        return GramQuadratic(gram, self.linear.sum(axis=0, keepdims=True), constants, ridge=ridge)
 
     @cached_property
     def gram(self) -> Array:
@@ -286,20 +284,20 @@ class DesignQuadratic(_Quadratic):
         target = self.target + self.design.per_task(self.target_means)
         return DesignQuadratic(self.design, self.design.per_task(s) * self.c, target, self.intercept, s * self.ridge)
 
-    def in_units(self, root: Array) -> DesignQuadratic:
-        """The same loss as a function of V = diag(root) W."""
-        factors = self.design.per_task(root)
-        target = factors * (self.target + self.design.per_task(self.target_means))
-        return DesignQuadratic(self.design, self.c / factors**2, target, self.intercept, self.ridge / root**2)
+    def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
+        """The same loss as a function of V."""
+        if unknowns.matrix is None:
+            return self
+        if unknowns.pooled:
+            return GramQuadratic.of_rows(self).of_unknowns(unknowns)
+        factors = self.design.per_task(unknowns.matrix.diagonal())
+        target = (self.target + self.design.per_task(self.target_means)) / factors
+        return DesignQuadratic(self.design, self.c * factors**2, target, self.intercept, unknowns.ridge(self.ridge))
 
     def ridged(self, ridge: Array) -> DesignQuadratic:
         """With ½ r_k ‖w_k‖² added to each task."""
         target = self.target + self.design.per_task(self.target_means)
         return DesignQuadratic(self.design, self.c, target, self.intercept, self.ridge + ridge)
-
-    def pooled(self) -> GramQuadratic:
-        """The loss of one weight vector that all tasks have in common."""
-        return GramQuadratic.of_rows(self).pooled()
 
     def _fitted(self, W: Array) -> Array:
         """X̃w less its weighted task means where intercepts are free."""

@@ -14,7 +14,7 @@ from mssl.kernels import TaskLoss, plain
 from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
+from mssl.solvers.base import Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend_on_support, descends_in_one_call
 from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
@@ -83,13 +83,12 @@ class CoefficientProblem:
     @cached_property
     def loss(self) -> Quadratic | GLMLoss:
         """The loss as a function of the unknowns."""
-        loss: Quadratic | GLMLoss = self.unknowns.loss(self.source)
-        return loss
+        return self.source.of_unknowns(self.unknowns)
 
     @cached_property
     def exact_loss(self) -> Quadratic | GLMLoss:
         """The loss in the form that loses the fewest digits."""
-        plain = isinstance(self.loss, GramQuadratic) and type(self.unknowns) is Unknowns
+        plain = isinstance(self.loss, GramQuadratic) and self.unknowns.matrix is None
         return self.rows() if plain and self.rows is not None else self.loss
 
     @cached_property
@@ -100,8 +99,8 @@ class CoefficientProblem:
     @property
     def is_least_squares(self) -> bool:
         """Whether nothing but the coupling is added to least squares."""
-        source = self.source
-        return not self.penalised and not isinstance(source, GLMLoss) and not self.pooled and not source.ridge.any()
+        source, added = self.source, self.penalised or self.unknowns.pooled
+        return not added and not isinstance(source, GLMLoss) and not source.ridge.any()
 
     @cached_property
     def compiled(self) -> TaskLoss | None:
@@ -109,7 +108,7 @@ class CoefficientProblem:
         loss, penalty = self.loss, self.penalty
         if not isinstance(loss, GramQuadratic) or loss.pending is not None or loss.ridge.any():
             return None
-        if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or type(self.unknowns) is not Unknowns:
+        if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or self.unknowns.matrix is not None:
             return None
         name = choose(loss, penalty, self.solver).name
         if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
@@ -118,11 +117,6 @@ class CoefficientProblem:
         if name == "coordinate":
             return TaskLoss(*tables, penalty.kernel, None)
         return TaskLoss(*tables, None, kept_inverses(loss)) if solves_in_one_call(loss) else None
-
-    @property
-    def pooled(self) -> bool:
-        """Whether all tasks have one weight vector in common."""
-        return isinstance(self.unknowns, CommonWeights)
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
@@ -290,14 +284,14 @@ def coefficient_problem(
     loss = loss.with_separate_grams() if isinstance(loss, GramQuadratic) else loss
     shape = (loss.n_tasks, loss.n_features)
     s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
-    unknowns: Unknowns = CommonWeights(shape[0]) if pooled else Unknowns()
+    unknowns = Unknowns.common(shape[0]) if pooled else Unknowns()
     if isinstance(penalty, Penalty) and not penalty.separable:
         if getattr(penalty, "alpha", 1.0) == 0:
             penalty = np.zeros(shape[0])
         elif pooled:
             raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
         else:
-            return CoefficientProblem(loss, penalty, NoiseUnits(np.sqrt(s)), solver)
+            return CoefficientProblem(loss, penalty, Unknowns.in_units(1.0 / np.sqrt(s)), solver)
     if isinstance(penalty, Penalty):
         penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
     entrywise = EntrywisePenalty.of(penalty, shape)
