@@ -369,8 +369,8 @@ def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
         start, parameters = np.array([[old]]), np.array([[[t]]] if code == ABSOLUTE else [[[t]], [[theta]]])
         row = (np.array([0, 1]), np.array([0]), np.zeros(1), np.zeros(1), 0.0)
         gained = gram_sweeps(
-            *(np.full((1, 1, 1), h), np.ones(1), np.array([[a]]), *row, (code, positive, parameters), start),
-            *(h * start, np.zeros(1), np.array([0]), 1, np.inf),
+            (np.full((1, 1, 1), h), np.ones(1), np.array([[a]])),
+            *(row, (code, positive, parameters), start, h * start, np.zeros(1), np.array([0]), 1, np.inf),
         )[1]
         return float(start[0, 0]), gained
 
@@ -431,7 +431,7 @@ def test_bounds_of_entrywise_penalties_hold_at_every_point(seed, shared, coupled
 )
 def test_grams_rows_sets_and_supports_end_at_one_point(seed, shared, penalty):
     task = Task(seed, shared=shared, n=40)
-    g = penalty.entrywise(np.ones(3), task.quadratic.diagonal())
+    g = penalty.entrywise(np.ones(3), task.quadratic.diagonal)
     ridge = np.full(3, 0.3)
     losses = [task.quadratic.ridged(ridge), task.by_rows.ridged(ridge)]
     steps = [coordinate_descent(loss, task.coupling, g, task.zero, tol=1e-10, max_iter=50_000) for loss in losses]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +12,8 @@ from sklearn.base import BaseEstimator
 
 from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
+
+_RESTART = 1000  # iterations of conjugate gradients after which the true residual is looked at
 
 
 class Status(StrEnum):
@@ -79,6 +81,26 @@ class WeightStep:
     n_iter: int
     status: Status
 
+    @classmethod
+    def ended(
+        cls,
+        W: Array,
+        gap: float,
+        n_iter: int,
+        tol: float,
+        limit: float = np.inf,
+        idle: bool = False,
+        bound: bool = True,
+    ) -> WeightStep | None:
+        """The step where W ends it: within ``tol``, not finite, at the limit of iterations, or ``idle``; else None."""
+        if gap <= tol:
+            return cls(W, gap, n_iter, Status.CONVERGED if bound else Status.STATIONARY)
+        if not np.isfinite(gap):
+            return cls(W, gap, n_iter, Status.DIVERGED)
+        if n_iter >= limit:
+            return cls(W, gap, n_iter, Status.MAX_ITER)
+        return cls(W, gap, n_iter, Status.STALLED) if idle else None
+
 
 class Unknowns:
     """How the unknowns V of a solver give the weights, W = B V: one for each task, in other units, or one for all.
@@ -135,6 +157,37 @@ class Unknowns:
     def task_sums(self, values: Array) -> Array:
         """Sums over the tasks that share a row of V, for values of all tasks."""
         return values if self.matrix is None else np.asarray((self.matrix != 0).T @ values)
+
+
+def conjugate_gradients(
+    operate: Callable[[Array], Array],
+    residual: Callable[[Array], Array],
+    preconditioners: Iterator[tuple[Callable[[Array], Array], float]],
+    certificate: Callable[[Array, Array], float],
+    W: Array,
+    *,
+    tol: float,
+    max_iter: int,
+) -> WeightStep:
+    """Solve a linear system until the certificate, a function of W and its residual, is within ``tol``.
+
+    Preconditioners are tried one after the other, each for the iterations that it is good for. The recurrence drifts
+    from the true residual: a restart decides whether it was good enough.
+    """
+    gap, budget, made, done = np.inf, 0.0, 0, 0
+    precondition: Callable[[Array], Array] | None = None
+    while True:
+        R = residual(W)
+        previous, gap = gap, certificate(W, R)
+        if end := WeightStep.ended(W, gap, done, tol, limit=max_iter):
+            return end
+        if precondition is None or gap > 0.5 * previous or made == budget:
+            precondition, budget = next(preconditioners, (None, 0.0))
+        if precondition is None:
+            return WeightStep(W, gap, done, Status.STALLED)
+        limit = int(min(budget, _RESTART, max_iter - done))
+        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
+        done += made
 
 
 def solve_cg(

@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -50,6 +51,8 @@ from mssl.solvers.quadratic import (
     quadratic_bound,
     value_rounding,
 )
+
+Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 
 # All constants trade time against time; the certificate alone decides when a descent ends.
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
@@ -177,14 +180,13 @@ def coordinate_descent(
     """
     penalty = EntrywisePenalty.of(penalty, W0.shape)
     bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
-    sweeps: _GramSweeps | _DesignSweeps
     if isinstance(problem, DesignQuadratic):
-        sweeps = _DesignSweeps(problem, coupling, penalty, W)
+        run, gradient = _design_sweeps(problem, coupling, penalty, W)
     elif bound.curved and W.size <= _SMALL and isinstance(coupling.precision, np.ndarray):
         return _in_one_call(problem, bound, W, tol, max_iter)
     else:
-        sweeps = _GramSweeps(problem, coupling, penalty, W)
-    return descend_in_bursts(W, sweeps.run, lambda V: bound(V, sweeps.gradient()), tol, max_iter, bound.certified)
+        run, gradient = _gram_sweeps(problem, coupling, penalty, W)
+    return descend_in_bursts(W, run, lambda V: bound(V, gradient()), tol, max_iter, bound.certified)
 
 
 def descends_in_one_call(problem: GramQuadratic) -> bool:
@@ -205,8 +207,9 @@ def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: floa
         float(tol),
         max_iter,
     )
-    status = Status.CONVERGED if gap <= tol else Status.MAX_ITER if done >= max_iter else Status.STALLED
-    return WeightStep(W, gap, done, status if np.isfinite(gap) else Status.DIVERGED)
+    step = WeightStep.ended(W, gap, done, tol, limit=max_iter, idle=True)
+    assert step is not None
+    return step
 
 
 def descend_in_bursts(
@@ -217,29 +220,27 @@ def descend_in_bursts(
     max_iter: int,
     certified: bool = True,
     jump: Callable[[Array], None] | None = None,
+    nothing: float = 0.0,
 ) -> WeightStep:
     """Bursts of sweeps with a certificate after each; a burst ends when a sweep gains less than ``enough``.
 
-    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained. After a whole
-    burst that did not reach the tolerance ``jump``, where it is given, may move W on its support.
+    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained; a gain of at
+    most ``nothing`` ends the descent. After a whole burst that did not reach the tolerance ``jump``, where it is given,
+    may move W on its support.
     """
-    gap, done, enough = certificate(W), 0, tol
-    while gap > tol:
-        if done >= max_iter:
-            return WeightStep(W, gap, done, Status.MAX_ITER)
+    gap, done, enough, decrease = certificate(W), 0, tol, np.inf
+    while True:
+        idle = decrease <= nothing
+        if end := WeightStep.ended(W, gap, done, tol, limit=max_iter, idle=idle, bound=certified):
+            return end
         made, decrease = run(min(_BURST, max_iter - done), enough)
         done += made
         gap = certificate(W)
-        if not np.isfinite(gap):
-            return WeightStep(W, gap, done, Status.DIVERGED)
-        if gap > tol and made == _BURST and jump is not None:
+        if np.isfinite(gap) and gap > tol and made == _BURST and jump is not None:
             jump(W)
             gap = certificate(W)
-        if gap > tol and decrease == 0.0:
-            return WeightStep(W, gap, done, Status.STALLED)
         # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.
         enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
-    return WeightStep(W, gap, done, Status.CONVERGED if certified else Status.STATIONARY)
 
 
 def independent_groups(coupling: Coupling, n_operations: int) -> list[Index]:
@@ -261,7 +262,7 @@ def spread_sweeps(
 ) -> tuple[int, float]:
     """Sweeps of all groups; the largest number that a group needed, and the sum of their last gains."""
     total = sum(map(len, groups))
-    answers = spread(lambda tasks: run(tasks, n_sweeps, enough * len(tasks) / total), groups)
+    answers = spread(lambda tasks: run(tasks, n_sweeps, float(enough) * len(tasks) / total), groups)
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
@@ -274,53 +275,38 @@ def coupling_arrays(coupling: Coupling, ridge: Array | None = None) -> tuple[Ind
     return starts, columns, values, coupling.u, coupling.rho
 
 
-class _GramSweeps:
-    """State of the descent on Grams."""
+def _gram_sweeps(problem: GramQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
+    """The descent on Grams: sweeps, and the gradient of loss plus coupling."""
+    HW, linear, mean = np.ascontiguousarray(problem.product(W)), plain(problem.linear), coupling.u @ W
+    loss = (plain(problem.gram), problem.task_scale, linear)
+    form = (coupling_arrays(coupling), penalty.kernel, W, HW)
+    groups = independent_groups(coupling, W.size * problem.n_features)
 
-    def __init__(self, problem: GramQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
-        self.coupling, self.W = coupling, W
-        self.HW, self.linear = np.ascontiguousarray(problem.product(W)), plain(problem.linear)
-        grams = (plain(problem.gram), problem.task_scale, self.linear)
-        self.arguments = (grams, coupling_arrays(coupling), penalty.kernel, W, self.HW)
-        self.mean = coupling.u @ W
-        self.groups = independent_groups(coupling, W.size * problem.n_features)
+    def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
+        return gram_sweeps(loss, *form, mean if len(groups) == 1 else mean.copy(), tasks, max_sweeps, goal)
 
-    def gradient(self) -> Array:
-        return self.HW - self.linear + self.coupling.dot(self.W)
-
-    def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            mean = self.mean if len(self.groups) == 1 else self.mean.copy()
-            return gram_sweeps(*self.arguments, mean, tasks, max_sweeps, goal)
-
-        return spread_sweeps(self.groups, n_sweeps, float(enough), sweep)
+    return partial(spread_sweeps, groups, run=sweep), lambda: HW - linear + coupling.dot(W)
 
 
-class _DesignSweeps:
-    """State of the descent on the features."""
+def _design_sweeps(problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
+    """The same on the features."""
+    moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
+    c, totals, mu, sums, h = map(plain, moments)
+    form = ((c, totals, mu, sums, h), coupling_arrays(coupling, problem.ridge), penalty.kernel)
+    groups = independent_groups(coupling, len(problem.c) * problem.n_features)
 
-    def __init__(self, problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
-        self.problem, self.coupling, self.penalty, self.W = problem, coupling, penalty, W
-        moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
-        self.moments = tuple(plain(moment) for moment in moments)
-        self.form = coupling_arrays(coupling, problem.ridge)
-        self.groups = independent_groups(coupling, len(problem.c) * problem.n_features)
-
-    def gradient(self) -> Array:
-        return self.problem.gradient(self.W) + self.coupling.dot(self.W)
-
-    def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        problem, W = self.problem, self.W
+    def run(n_sweeps: int, enough: float) -> tuple[int, float]:
         sigma = np.einsum("kd,kd->k", problem.column_means, W)
         v = problem.c * (problem.target - problem.design.stored_dot(W))
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
-        loss: Any = (problem.design.columns, self.moments, self.form, self.penalty.kernel, W, v, state)
 
         def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            arguments: list[Any] = [*loss, self.coupling.u @ W, tasks, max_sweeps, goal]
-            return design_sweeps(*arguments)
+            loss = (problem.design.columns, *form, W, v, state)
+            return design_sweeps(*loss, coupling.u @ W, tasks, max_sweeps, goal)
 
-        return spread_sweeps(self.groups, n_sweeps, float(enough), sweep)
+        return spread_sweeps(groups, n_sweeps, enough, sweep)
+
+    return run, lambda: problem.gradient(W) + coupling.dot(W)
 
 
 def descend_on_sets(
@@ -373,21 +359,18 @@ def descend_on_sets(
     n_rows, d = problem.design.n_rows, problem.n_features
     largest_support = densest * float(np.minimum(n_rows, d).sum())
     nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
-    done, decrease = 0, np.inf
+    done, idle = 0, False
     while True:
         G, values = sets.gradient()
-        gap = bound(W, G, values)
-        if gap <= tol or not np.isfinite(gap):
-            return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
-        wanted = _wanted(W, G, penalty, n_rows)
+        gap, wanted = bound(W, G, values), _wanted(W, G, penalty, n_rows)
         gram_size, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
-        if done >= max_iter or support > largest_support or gram_size > d * float(n_rows.sum()):
-            return WeightStep(W, gap, done, Status.MAX_ITER)
-        if decrease <= nothing and not np.any(wanted & ~sets.members):
-            return WeightStep(W, gap, done, Status.STALLED)
+        large = support > largest_support or gram_size > d * float(n_rows.sum())
+        idle = idle and not np.any(wanted & ~sets.members)
+        if end := WeightStep.ended(W, gap, done, tol, 0 if large else max_iter, idle):
+            return end
         sets.replace_members(wanted)
-        made, decrease = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
-        done += made
+        step = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
+        done, idle = done + step.n_iter, step.status is Status.STALLED or not step.n_iter
 
 
 def _wanted(W: Array, G: Array, penalty: EntrywisePenalty, n_rows: Index) -> Mask:
@@ -456,11 +439,8 @@ class _Sets:
         values = 0.5 * (problem.design.task_sums(r**2) + problem.ridge * np.einsum("kd,kd->k", self.W, self.W))
         return np.asarray(coupled - problem.design.backproject(self.root * r)), np.asarray(values)
 
-    def descend(self, tol: float, nothing: float, max_iter: int) -> tuple[int, float]:
-        """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing.
-
-        Returns how many there were, and what the last one gained.
-        """
+    def descend(self, tol: float, nothing: float, max_iter: int) -> WeightStep:
+        """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing."""
         W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
         sizes = np.array([len(task_features) for task_features in self.features])
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -469,22 +449,18 @@ class _Sets:
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
         loss = (self.gram, self.corners, features, starts, q, coupling_arrays(coupling), penalty, W, HW)
-        groups = independent_groups(coupling, len(self.gram))
+        groups, slope = independent_groups(coupling, len(self.gram)), np.zeros(W.shape)
 
         def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
             return set_sweeps(*loss, mean if len(groups) == 1 else mean.copy(), group, max_sweeps, goal)
 
-        done, enough, slope = 0, tol, np.zeros(W.shape)
-        while True:
-            made, decrease = spread_sweeps(groups, min(_BURST, max_iter - done), float(enough), sweep)
-            done += made
+        def gap(W: Array) -> float:
             slope[tasks, features] = HW - q
             values = self.null_values + 0.5 * np.bincount(tasks, W[tasks, features] * (HW - 2 * q), len(W))
-            gap = self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0), values)
-            if gap <= tol or decrease <= nothing or done >= max_iter:
-                return done, decrease
-            # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.
-            enough = min(enough, 0.5 * decrease * tol / gap)
+            return self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0), values)
+
+        run = partial(spread_sweeps, groups, run=sweep)
+        return descend_in_bursts(W, run, gap, tol, max_iter, nothing=nothing)
 
     def _products(self) -> Array:
         """H_k w_k on the sets, one after the other."""
@@ -559,10 +535,9 @@ def descend_on_support(
         W, made = _solve_on_support(problem, coupling, penalty, W, drops, max_iter - done)
         done, burst = done + made, _SWEEPS
         gap = bound(W, problem.gradient(W) + coupling.dot(W))
-        if gap <= tol:
-            return WeightStep(W, gap, done, Status.CONVERGED)
-        if progress.ended(gap, objective_value(problem, W, coupling, penalty)):
-            return WeightStep(W, gap, done, Status.STALLED)
+        idle = progress.ended(gap, objective_value(problem, W, coupling, penalty))
+        if end := WeightStep.ended(W, gap, done, tol, idle=idle):
+            return end
 
 
 class _Progress:

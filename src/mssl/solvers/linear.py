@@ -8,13 +8,15 @@ size. With one Gram for all tasks and many features the preconditioner is the in
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mssl._typing import Array
 from mssl.kernels import plain, weight_system
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.quadratic import (
     BATCHED_UP_TO,
     FEW_TASKS,
@@ -22,10 +24,6 @@ from mssl.solvers.quadratic import (
     Quadratic,
     preconditioners,
     quadratic_bound,
-)
-
-_RESTART = (
-    1000  # iterations after which the true residual is looked at: a certificate that has not halved by then stalls
 )
 
 
@@ -59,37 +57,20 @@ def conjugate_gradient(
     array([[1., 2.],
            [1., 2.]])
     """
-    done = 0
+    W, done = np.array(W0, dtype=float), 0
     if isinstance(problem, GramQuadratic) and coupling.covariance is not None and solves_in_one_call(problem):
-        step = _in_one_call(problem, coupling, W0, tol, max_iter)
+        step = _in_one_call(problem, coupling, W, tol, max_iter)
         if step.status is Status.CONVERGED:
             return step
-        W0, done = step.W, step.n_iter
+        W, done = step.W, step.n_iter
 
     def operate(V: Array) -> Array:
         return problem.product(V) + coupling.dot(V)
 
-    certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
-    kinds, W, gap = preconditioners(problem, coupling), np.array(W0, dtype=float), np.inf
-    (precondition, budget), made = next(kinds), 0
-    # The recurrence drifts from the true residual: a restart decides whether it was good enough.
-    while True:
-        R = problem.linear - operate(W)
-        previous, gap = gap, certificate(W, -R)
-        if gap <= tol:
-            return WeightStep(W, gap, done, Status.CONVERGED)
-        if not np.isfinite(gap):
-            return WeightStep(W, gap, done, Status.DIVERGED)
-        if done >= max_iter:
-            return WeightStep(W, gap, done, Status.MAX_ITER)
-        if gap > 0.5 * previous or made == budget:
-            kind = next(kinds, None)
-            if kind is None:
-                return WeightStep(W, gap, done, Status.STALLED)
-            precondition, budget = kind
-        limit = int(min(budget, _RESTART, max_iter - done))
-        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, limit)
-        done += made
+    bound = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
+    system = (operate, lambda V: problem.linear - operate(V), preconditioners(problem, coupling))
+    step = conjugate_gradients(*system, lambda V, R: bound(V, -R), W, tol=tol, max_iter=max_iter - done)
+    return replace(step, n_iter=done + step.n_iter)
 
 
 def solves_in_one_call(problem: GramQuadratic) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.base import WeightStep
 from mssl.solvers.quadratic import Quadratic
 
 if TYPE_CHECKING:
@@ -91,24 +91,18 @@ def proximal_newton(
     """
     point = loss.evaluate(np.asarray(V, dtype=float))
     poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
-    reached = Status.CONVERGED if model.certified else Status.STATIONARY
-    gap, best, idle, gain, reach = np.inf, np.inf, 0, np.inf, _LONGEST_MOVE
+    best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, _LONGEST_MOVE, 0, False
     # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
     rounding = float(np.finfo(float).eps * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
-    for done in range(max_iter + 1):
+    while True:
         slope = loss.slope(point)
         G = slope + coupling.dot(point.W)
         gap = model.bound(point.W, G) if np.isfinite(point.loss) else np.inf
-        if gap <= tol:
-            return WeightStep(point.W, gap, done, reached)
-        if not np.isfinite(gap):
-            return WeightStep(point.W, gap, done, Status.DIVERGED)
         idle = 0 if gap < 0.9 * best or gain > _SMALLEST_GAIN * tol else idle + 1
-        if idle >= _PATIENCE:
-            return WeightStep(point.W, gap, done, Status.STALLED)
+        stuck = stuck or idle >= _PATIENCE
+        if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, model.certified):
+            return end
         best = min(best, gap)
-        if done == max_iter:
-            break
         renew, reference, previous = poor or gap > _POOR * previous, loss.reference, gap
         fresh = reference is None or renew or not model.keeps
         if reference is None or fresh:
@@ -117,11 +111,8 @@ def proximal_newton(
             quadratic = reference.replaced(linear=reference.product(point.W) - slope)
         target = model.minimise(quadratic, point.W, max(0.3 * tol, _INNER * gap))
         new, full, gain, reach = _search(loss, coupling, model, point, target, G, reach, rounding)
-        if new is None and fresh:
-            return WeightStep(point.W, gap, done, Status.STALLED)
-        poor = not full
-        point = point if new is None else new
-    return WeightStep(point.W, gap, max_iter, Status.MAX_ITER)
+        stuck, poor = new is None and fresh, not full
+        point, done = (point, done) if stuck else (new or point, done + 1)
 
 
 def _search(

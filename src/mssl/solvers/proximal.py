@@ -105,7 +105,6 @@ def accelerated(
     Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
     """
     certificate, certified = _certificate(quadratic, coupling, penalty)
-    reached = Status.CONVERGED if certified else Status.STATIONARY
 
     def operate(V: Array) -> Array:
         return quadratic.product(V) + coupling.dot(V)
@@ -114,21 +113,17 @@ def accelerated(
     HV = operate(V) if np.any(V) else np.zeros_like(V)
     q = quadratic.linear
     L = _curvature(operate, HV - q)
-    previous, H_previous, momentum, gap = V, HV, 1.0, np.inf
+    previous, H_previous, momentum = V, HV, 1.0
     least, last_fall = np.inf, 0
-    for iteration in range(max_iter + 1):
+    iteration = 0
+    while True:
         if iteration % _GAP_EVERY == 0 or iteration == max_iter:
             gap = certificate(V, HV - q)
-            if gap <= tol:
-                return WeightStep(V, gap, iteration, reached)
-            if not np.isfinite(gap):
-                return WeightStep(V, gap, iteration, Status.DIVERGED)
             if gap < _FALL * least:
                 least, last_fall = gap, iteration
-            if iteration - last_fall >= _PATIENCE:
-                return WeightStep(V, gap, iteration, Status.STALLED)
-        if iteration == max_iter:
-            break
+            idle = iteration - last_fall >= _PATIENCE
+            if end := WeightStep.ended(V, gap, iteration, tol, limit=max_iter, idle=idle, bound=certified):
+                return end
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         push = (momentum - 1.0) / following if penalty.convex else 0.0
         Y, HY = V + push * (V - previous), HV + push * (HV - H_previous)
@@ -143,8 +138,7 @@ def accelerated(
         uphill = float(np.vdot(Y - new, new - V)) > 0
         previous, H_previous = (new, H_new) if uphill else (V, HV)
         momentum = 1.0 if uphill else following
-        V, HV = new, H_new
-    return WeightStep(V, gap, max_iter, Status.MAX_ITER)
+        V, HV, iteration = new, H_new, iteration + 1
 
 
 def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
@@ -179,11 +173,10 @@ def _group_descent(
     while True:
         G = quadratic.gradient(V) + coupling.dot(V) if V.any() else -quadratic.linear
         gap = certificate(V, G)
-        if gap <= tol or not np.isfinite(gap):
-            return WeightStep(V, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         used = int(V.any(axis=0).sum())
-        if done >= max_iter or (not has_grams and used > _DENSE * d and grams.nbytes > _LARGE):
-            return WeightStep(V, gap, done, Status.MAX_ITER)
+        large = not has_grams and used > _DENSE * d and grams.nbytes > _LARGE
+        if end := WeightStep.ended(V, gap, done, tol, limit=0 if large else max_iter):
+            return end
         wanted = _working_set(V, G, penalty.alpha, size, _ALL_FROM if has_grams else 1.0)
         if np.any(wanted & ~members):
             members, grams = wanted, sub_grams(quadratic, wanted)

@@ -33,7 +33,7 @@ from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
 from mssl.model.bounds import Components, CompositeBound, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.descent import descend_in_bursts
 from mssl.solvers.proximal import accelerated
 
@@ -348,7 +348,7 @@ def _closed_form(
         sums = values[0] + 1.0 / task_values[:, None]
         W = T @ ((T.T @ (root * problem.linear) @ vectors[0]) / sums) @ vectors[0].T / root
     gap = certificate(W)
-    return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
+    return WeightStep.ended(W, gap, 1, tol, idle=True) or WeightStep(W, gap, 1, Status.STALLED)
 
 
 def _conjugate_gradient(
@@ -361,20 +361,11 @@ def _conjugate_gradient(
     def operate(V: Array) -> Array:
         return problem.project(A @ problem.fitted(V)) + r * V
 
-    W, done, gap = np.array(W0, dtype=float), 0, np.inf
-    while True:
-        previous, gap = gap, certificate(W)
-        if gap <= tol:
-            return WeightStep(W, gap, done, Status.CONVERGED)
-        if not np.isfinite(gap):
-            return WeightStep(W, gap, done, Status.DIVERGED)
-        if done >= max_iter:
-            return WeightStep(W, gap, done, Status.MAX_ITER)
-        if gap > 0.5 * previous:
-            return WeightStep(W, gap, done, Status.STALLED)
-        R = problem.project(A @ problem.related(W)) - r * W
-        W, made = solve_cg(operate, precondition, R, W, lambda V, _: certificate(V) <= tol, max_iter - done)
-        done += made
+    def residual(V: Array) -> Array:
+        return problem.project(A @ problem.related(V)) - r * V
+
+    W, kinds = np.array(W0, dtype=float), iter([(precondition, np.inf)])
+    return conjugate_gradients(operate, residual, kinds, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter)
 
 
 def _preconditioner(problem: ResidualProblem, precisions: Array) -> Callable[[Array], Array]:
