@@ -297,7 +297,7 @@ def numpy_sweep(H, q, C, t, W):
 
 @pytest.mark.parametrize("mean_variance", [0.0, 2.0])
 def test_kernels_repeat_their_numpy_twin(mean_variance):
-    from mssl.solvers.descent import _DesignSweeps, _GramSweeps
+    from mssl.solvers.descent import _design_sweeps, _gram_sweeps
 
     problem = Problem(11, density=0.6)
     coupling = random_coupling(problem.rng, 4, mean_variance)
@@ -307,12 +307,12 @@ def test_kernels_repeat_their_numpy_twin(mean_variance):
     expected = numpy_sweep(reference.gram, reference.linear, coupling.dense(), t, start)
     for loss in problem.forms():
         W = start.copy()
-        kind = _GramSweeps if isinstance(loss, GramQuadratic) else _DesignSweeps
-        made, decrease = kind(loss, coupling, EntrywisePenalty.of(t, W.shape), W).run(
-            1, np.inf
-        )  # so easily content: no pass over the support
+        kind = _gram_sweeps if isinstance(loss, GramQuadratic) else _design_sweeps
+        sweep, gradient = kind(loss, coupling, EntrywisePenalty.of(t, W.shape), W)
+        made, decrease = sweep(1, np.inf)  # so easily content: no pass over the support
         assert made == 1
         np.testing.assert_allclose(W, expected, atol=1e-10)
+        np.testing.assert_allclose(gradient(), reference.gradient(W) + coupling.dot(W), atol=1e-8)
         drop = objective_value(reference, start, coupling, t) - objective_value(reference, W, coupling, t)
         assert 0 < decrease <= drop + 1e-9
 
