@@ -415,7 +415,7 @@ def test_paper_gets_pictures(browser, path):
 def test_hostile_names_run_nothing(browser, tmp_path):
     names = [*HOSTILE, "plain"]
     subject = fake(len(names), 3, names)
-    subject.features_ = HOSTILE[:3]
+    subject.features_ = np.array(HOSTILE[:3], dtype=object)
     browser.open(report.write(subject, tmp_path / "report.html", title=HOSTILE[1], transfer=np.ones(len(names))))
     browser.point("#plot-graph .tasks [data-of='0']", click=True)
     assert browser.told("<script>alert(1)</script>")

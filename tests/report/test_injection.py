@@ -4,6 +4,7 @@ import functools
 import http.server
 import re
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -19,12 +20,12 @@ from test_browser import browser  # noqa: F401 - a fixture
 from test_report import fake
 
 from mssl import MSSLRegressor, TaskGraph, report
+from mssl.estimators.attributes import FittedAttributes
 from mssl.estimators.summary import Summary
 from mssl.graph.geometry import graph_svg
 from mssl.graph.tables import Relation, RelationTable
 from mssl.graph.task_graph import short_name
-from mssl.losses import Gaussian
-from mssl.report import figures
+from mssl.report import parts
 
 #: Names that ask the page's own server for /h, or set ``window.hit``, where they are taken for markup or code: most of
 #: them in 24 letters, to which names are cut in the narrowest places.
@@ -87,36 +88,34 @@ def report_page(names, folder):
         x = levels if feature == names[0] else at
         return SimpleNamespace(feature=feature, x=x, effect=at, lower=at - 1, upper=at + 1)
 
-    like = fake(
-        *(K, K, names),
-        features=names,
-        get_params=lambda deep: {name: name for name in names},
-        encoder_=SimpleNamespace(has_categories=True),
-        column_quantiles_=np.zeros((2, K)),
-        column_relevance=lambda: dict(zip(names, K - at, strict=True)),
-        partial_effect=effect,
-        table_=SimpleNamespace(task=names[0], target=names[1], missing=names[2]),
-        layout_=names[3],
-        result_=SimpleNamespace(relative_gap=1e-9, status=names[4]),
-        loss_=Gaussian(),
-        predict=lambda X, tasks: np.zeros(len(X)),
-    )
-    vars(like)["features_"] = names
-    model = type(names[3], (SimpleNamespace,), {})(**vars(like))
+    learned = fake(K, K, names).fitted_
+    table = SimpleNamespace(task=names[0], target=names[1], missing=names[2])
+    encoder = SimpleNamespace(has_categories=True)
+    given = {"features": levels, "encoder": encoder, "column_quantiles": np.zeros((2, K)), "table": table}
+    given = replace(learned.input, layout=names[3], **given)
+    result = SimpleNamespace(relative_gap=1e-9, status=names[4], history=[], objective=0.0)
+    methods = {
+        "get_params": lambda self, deep: {name: name for name in names},
+        "column_relevance": lambda self: dict(zip(names, K - at, strict=True)),
+        "partial_effect": lambda self, *asked: effect(*asked),
+        "predict": lambda self, X, tasks: np.zeros(len(X)),
+    }
+    model = type(names[3], (FittedAttributes,), methods)()
+    model.fitted_ = replace(learned, input=given, result=result)
     others = [{"task": name, "gain": k - 9.0, **dict.fromkeys(names, 1.0)} for k, name in enumerate(names)]
     strangers = [f"{name}!" for name in names]
     rows = (np.zeros((K + 5, K)), np.ones(K + 5), np.array([*names, *strangers[:5]], dtype=object))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mssl.report.content._MOST_EFFECTS", K)
-        patch.setattr("mssl.report.content._MOST_TASKS", 1)
+        patch.setattr("mssl.report.content._MOST_CURVES", 1)
         # Every column has its frame and caption; drawings, which take time, only the first two.
-        drawn, draw = {}, figures.svg
+        drawn, draw = {}, parts.svg
 
         def once(figure, key, *words):
             key = "effect" if key.startswith("effect-") and key != "effect-0" else key
             return drawn.setdefault(key, None) or drawn.update({key: draw(figure, key, *words)}) or drawn[key]
 
-        patch.setattr(figures, "svg", once)
+        patch.setattr(parts, "svg", once)
         more = {"data": rows, "held_out": True, "coordinates": np.column_stack([at, at]), "title": "".join(names[:3])}
         patch.setattr("mssl.plots.maps.coastlines", lambda *_: ())
         stability = ([1.0, 0.5], np.full((2, K, K), 0.5), 0.4)

@@ -32,14 +32,16 @@ from mssl import (
     report,
 )
 from mssl.datasets import make_clustered_tasks
+from mssl.estimators.attributes import FittedAttributes
+from mssl.estimators.fitted import Fitted, Input
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.display import display
 from mssl.graph.task_graph import partial_correlation
+from mssl.losses import Gaussian
 from mssl.plots.fits import read_stability
 from mssl.plots.support import pool
-from mssl.report.figures import Section
+from mssl.report.parts import Column, Section
 from mssl.report.scores import measure, read_gains
-from mssl.report.tables import Column
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
@@ -103,25 +105,37 @@ class Page(HTMLParser):
         return {attrs["id"] for tag, attrs in self.tags if tag == "div" and "plot" in attrs.get("class", "").split()}
 
 
+class Left(FittedAttributes):
+    """A model of which nothing is there but what its fit left."""
+
+    def __init__(self, coef, names=None, features=None, *, more=None, **learned):
+        tasks = np.array(range(len(coef)) if names is None else names, dtype=object)
+        columns = None if features is None else np.array(features, dtype=object)
+        self.fitted_ = Fitted(Input(tasks=tasks, features=columns), Gaussian(), coef, np.zeros(len(coef)), **learned)
+        vars(self).update(more or {})
+
+    def get_params(self, deep=True):
+        return vars(self).get("settings", {})
+
+
 def fake(K=6, d=4, names=None, edges=True, **more):
-    """The fitted attributes that a page reads, and nothing else."""
+    """What a fit with a graph leaves."""
     rng = np.random.default_rng(0)
     precision = 2.0 * np.eye(K)
     if edges:
         for k in range(K - 1):
             precision[k, k + 1] = precision[k + 1, k] = -0.6 if k % 3 else 0.3
     names = [f"task {k}" for k in range(K)] if names is None else names
-    return SimpleNamespace(
-        coef_=rng.normal(size=(K, d)),
-        intercept_=np.zeros(K),
-        precision_=precision,
-        partial_correlation_=partial_correlation(precision),
-        graph_=TaskGraph.from_precision(precision, tasks=names),
-        tasks_=np.array(names, dtype=object),
-        features_=[f"x{j}" for j in range(d)],
-        noise_=np.ones(K),
-        mean_variance_=0.0,
-        **more,
+    return Left(
+        rng.normal(size=(K, d)),
+        names,
+        [f"x{j}" for j in range(d)],
+        precision=precision,
+        partial_correlation=partial_correlation(precision),
+        graph=TaskGraph.from_precision(precision, tasks=names),
+        noise=np.ones(K),
+        mean_variance=0.0,
+        more=more,
     )
 
 
@@ -139,9 +153,7 @@ def thousand_tasks(path) -> Path:
     np.fill_diagonal(precision, np.abs(precision).sum(axis=1) + 1)
     names = [f"a task with a rather long name, number {k}" for k in range(K)]
     graph = TaskGraph.from_precision(precision, tasks=names, confidence=np.abs(partial_correlation(precision)))
-    subject = SimpleNamespace(
-        coef_=rng.normal(size=(K, 1200)), precision_=precision, graph_=graph, tasks_=np.array(names, dtype=object)
-    )
+    subject = Left(rng.normal(size=(K, 1200)), names, precision=precision, graph=graph)
     stability = (np.geomspace(1, 0.1, 5), np.broadcast_to(graph.confidence, (5, K, K)))
     return report.write(subject, path, transfer=rng.normal(size=K), stability=stability)
 
@@ -231,8 +243,8 @@ def test_nothing_comes_from_elsewhere(full):
 
 def test_hostile_names_stay_text(tmp_path):
     names = [*HOSTILE, *(f"plain {k}" for k in range(2))]
-    subject = fake(len(names), 3, names, get_params=lambda deep: {"<b>": HOSTILE[0]})
-    subject.features_ = HOSTILE[:3]
+    subject = fake(len(names), 3, names, settings={"<b>": HOSTILE[0]})
+    subject.features_ = np.array(HOSTILE[:3], dtype=object)
     page = written(subject, tmp_path, title=HOSTILE[1], transfer=np.linspace(3, -3, len(names)))
     assert [attrs for attrs, _ in page.scripts] == [{"type": "application/json", "id": "report-data"}, {}]
     assert {tag for tag, _ in page.tags}.isdisjoint({"img", "iframe", "object"})
@@ -254,7 +266,7 @@ def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
         monkeypatch.setattr("mssl.report.page.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
     else:
         raw = Column("noise", ["<b>raw</b>"] * 6)
-        monkeypatch.setattr("mssl.report.sections.tasks.numbers", lambda *_: raw)
+        monkeypatch.setattr("mssl.report.sections.rows.numbers", lambda *_: raw)
     with pytest.raises(TypeError, match="no markup"):
         written(fake(), tmp_path)
     assert not list(tmp_path.iterdir())
@@ -272,12 +284,12 @@ def test_formulas_in_names_are_no_formulas(tmp_path):
 @pytest.mark.parametrize(
     ("subject", "absent", "words"),
     [
-        (SimpleNamespace(coef_=np.ones((3, 2))), {"graph", "relations", "pairs", "chords"}, "has no task graph"),
-        (SimpleNamespace(coef_=np.ones((3, 2))), {"convergence", "effects", "new-task", "map", "stability"}, ""),
+        (Left(np.ones((3, 2))), {"graph", "relations", "pairs", "chords"}, "has no task graph"),
+        (Left(np.ones((3, 2))), {"convergence", "effects", "new-task", "map", "stability"}, ""),
         (fake(1), {"graph", "new-task"}, "one task only"),
         (fake(5, edges=False), {"graph", "relations", "pairs", "chords"}, "graph is empty"),
         (fake(5), {"map", "stability"}, "No rows were given"),
-        (SimpleNamespace(coef_=np.zeros((3, 2))), {"coefficients"}, "All coefficients are zero"),
+        (Left(np.zeros((3, 2))), {"coefficients"}, "All coefficients are zero"),
     ],
 )
 def test_a_section_without_content_leaves_the_page(subject, absent, words, tmp_path):
@@ -351,7 +363,7 @@ def test_a_pipeline_is_measured_through_its_steps(problem, tmp_path):
 def test_communities_beyond_the_palette_can_be_searched(tmp_path):
     edges = [(f"left {k}", f"right {k}", 0.5) for k in range(9)]
     graph = TaskGraph.from_edges(edges)
-    subject = SimpleNamespace(coef_=np.ones((18, 2)), graph_=graph, tasks_=np.array(graph.tasks, dtype=object))
+    subject = Left(np.ones((18, 2)), graph.tasks, graph=graph)
     page = written(subject, tmp_path)
     listed = [attrs["data-words"].split("\n") for tag, attrs in page.tags if tag == "tr" and "data-words" in attrs]
     assert sorted(map(sorted, listed)) == [[f"left {k}", f"right {k}"] for k in range(9)]
@@ -433,7 +445,7 @@ def test_a_crowded_map_shows_the_strongest_edges(tmp_path, monkeypatch):
     weights = np.random.default_rng(0).uniform(0.1, 1.0, (40, 40)) / 100
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
     graph = TaskGraph(list(range(40)), weights > 0, weights)
-    subject = SimpleNamespace(coef_=np.ones((40, 2)), graph_=graph, tasks_=np.arange(40))
+    subject = Left(np.ones((40, 2)), graph=graph)
     page = written(subject, tmp_path, coordinates=np.random.default_rng(1).uniform(-50, 50, (40, 2)))
     assert "of the strongest 300" in page.words["map"]
     strongest = [

@@ -7,42 +7,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, ArrayLike
 from mssl.data.columns import feature_spreads
-from mssl.estimators.effects import PartialEffect
+from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
 from mssl.graph.display import display
-from mssl.graph.geometry import community_colors, task_order
+from mssl.graph.geometry import community_colors, task_order, thin_edges
 from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
+from mssl.model.task_matrix import entries_at
 from mssl.plots.effects import curves, most_relevant
 from mssl.plots.fits import Stability, read_stability
 from mssl.plots.support import history_columns
-from mssl.report.figures import count
+from mssl.report.parts import MOST_EDGES, count
 from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
-
 _MOST_EFFECTS = 6  # columns whose curves are drawn
-_MOST_TASKS = 100  # curves in each of these figures
-_MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
+_MOST_CURVES = 100  # tasks' curves in each of these figures
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
-
-
-class Effect(NamedTuple):
-    """What one column does: on the mean of the tasks, and on each of them (K, n)."""
-
-    shared: PartialEffect
-    by_task: FloatArray
 
 
 class Content:
@@ -51,11 +40,29 @@ class Content:
     Attributes
     ----------
     model, method, title : fitted estimator, its class, title of the page
+    fitted : Fitted
+        What its fit left.
     shown : Display
         The graph as it is drawn, with coordinates and selection frequencies where known, its groups, certain edges and
         what was found; without edges where the model has no graph (``has_graph``).
+    graph : TaskGraph
+        The same graph.
+    edges : dict of str to list
+        The edges that the page holds, the strongest first: of "3 7", for tasks 3 and 7, the weight, and how often it
+        was selected, or None.
+    hidden : set of str
+        Those that are not drawn at first, because there would be too many to follow.
+    n_tasks : int
+    names, colors : lists of K str
+        Names of the tasks for display, and their colours, by group.
+    order : ndarray of shape (K,)
+        Tasks by group, and inside one by falling strength.
+    groups : list of ndarrays
+        Tasks of each group of more than one, the largest first, in the same order.
+    alone : int
+        Number of tasks in no group.
     coef : ndarray of shape (K, d)
-    features : list of str
+    features : list
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature in training, where the model knows it.
     scores, gains, stability : what the caller measured, or None
@@ -71,8 +78,8 @@ class Content:
     settings, record : lists of (name, text)
     relevance : dict of str to float
         How much each column moves the predictions.
-    effects : list of Effect
-        Curves of the columns that do so most.
+    effects : list of (PartialEffect, ndarray of shape (K, n))
+        What the columns that do so most do on the mean of the tasks, and on each of them.
     """
 
     def __init__(
@@ -83,50 +90,58 @@ class Content:
         held_out: bool | None = None,
         transfer: Any = None,
         stability: Any = None,
-        coordinates: Any = None,
+        coordinates: ArrayLike | None = None,
         title: str | None = None,
     ) -> None:
+        self.model = last = last_step(model)
+        self.method = type(last).__name__
+        fitted: Fitted | None = getattr(last, "fitted_", None)
+        if fitted is None or fitted.coef is None:
+            raise DataError(f"{self.method} has no coefficients (coef_), so there is nothing to report; fit it first.")
+        self.fitted, self.coef = fitted, fitted.coef
         self.scores = None if data is None else measure(model, data, held_out=held_out)
-        self.model = model = last_step(model)
-        self.coef = _coefficients(model)
-        K, d = self.coef.shape
-        named = getattr(model, "tasks_", range(K))
-        tasks = [name.item() if isinstance(name, np.generic) else name for name in named]
-        self.method = type(model).__name__
+        self.n_tasks, d = K, _ = self.coef.shape
+        given = fitted.input
+        tasks = list(range(K)) if given.tasks is None else given.tasks.tolist()
         self.title = short_name(title, 200) if title is not None else f"{self.method}: {K} tasks"
-        self.stability = None if stability is None else _of_tasks(read_stability(stability), K)
-        graph, self.has_graph = _graph(model, tasks, coordinates, self.stability)
+        self.stability = None if stability is None else read_stability(stability)
+        graph, self.has_graph = _graph(fitted.graph, tasks, coordinates, self.stability)
         self.shown = display(graph)
-        on = getattr(getattr(model, "best_estimator_", model), "relation", "")
-        if self.shown.notes and on == "coef" and getattr(model, "layout_", "long") != "long":
+        relation = getattr(getattr(last, "best_estimator_", last), "relation", "")
+        if self.shown.notes and relation == "coef" and given.layout not in ("", "long"):
             also = "rows of all tasks belong together here: relation='residual' relates the tasks' errors as well"
             self.shown = self.shown._replace(notes=[*self.shown.notes, also])
-        features = getattr(model, "features_", getattr(model, "feature_names_in_", None))
-        self.features = list(range(d)) if features is None else list(features)
-        self.spread = feature_spreads(model, d)
+        self.graph, labels = self.shown.graph, self.shown.groups
+        i, j = (ends[:MOST_EDGES] for ends in self.graph.edge_indices())
+        how = (self.graph.weights, self.graph.confidence)
+        said = ([None] * len(i) if table is None else entries_at(table, i, j).round(9).tolist() for table in how)
+        self.edges = {f"{a} {b}": edge for a, b, *edge in zip(i, j, *said, strict=True)}
+        self.hidden = set(list(self.edges)[thin_edges(self.graph).graph.n_edges :])
+        self.names = [short_name(name, 60) for name in tasks]
+        self.colors, self.order = community_colors(labels), task_order(self.graph, labels)
+        sizes = np.bincount(labels)
+        self.groups = [self.order[labels[self.order] == label] for label in np.flatnonzero(sizes > 1)]
+        self.alone = int((sizes == 1).sum())
+        self.features = list(range(d)) if given.features is None else list(given.features)
+        self.spread = feature_spreads(last, d)
         self.gains = None if transfer is None else read_gains(transfer, tasks)
-        self.history = _history(model)
-        result = getattr(model, "result_", None)
-        gap, status = getattr(result, "relative_gap", None), getattr(result, "status", "")
-        precisely = "" if gap is None else f", with a relative gap of {float(gap):.1e}"
-        self.ending = f"The fit {status}{precisely}" if status else ""
-        self.shared_gain, self.cross_validated = gain_over_separate(model), _cross_validated(model)
-        noise = getattr(model, "noise_", None)
-        self.noise = None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), K)
-        self.settings = _settings(model)
-        self.record = _record(model, data)
-        self.relevance = model.column_relevance() if hasattr(model, "column_quantiles_") else {}
-        self.effects = _effects(model, tasks)
-
-    @property
-    def graph(self) -> TaskGraph:
-        """The graph as it is drawn."""
-        return self.shown.graph
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return len(self.graph)
+        self.history: dict[str, Array] = {}
+        with suppress(DataError):
+            self.history = history_columns(fitted.history) if fitted.history else {}
+        self.ending = ""
+        if fitted.result is not None:
+            gap = fitted.result.relative_gap
+            self.ending = f"The fit {fitted.result.status}, with a relative gap of {gap:.1e}"
+        self.shared_gain, self.cross_validated = gain_over_separate(last), _cross_validated(last)
+        self.noise = None if fitted.noise is None else np.broadcast_to(fitted.noise, K)
+        self.settings = [(name, short_name(repr(value), 200)) for name, value in last.get_params(deep=False).items()]
+        self.record = _record(last, fitted, self.coef.shape, data)
+        known = given.column_quantiles is not None
+        self.relevance: dict[str, float] = last.column_relevance() if known else {}
+        # Straight lines are in the coefficients.
+        curved = given.maps is not None or (given.encoder is not None and given.encoder.has_categories)
+        drawn = most_relevant(last, _MOST_EFFECTS) if known and curved else []
+        self.effects = [curves(last, name, tasks[:_MOST_CURVES]) for name in drawn]
 
     @property
     def missing_graph(self) -> str | None:
@@ -158,33 +173,6 @@ class Content:
         tested = self.shown.strongest
         return self.graph.support(number) if tested is None else tested[:number]
 
-    @cached_property
-    def names(self) -> list[str]:
-        """Names of the tasks for display: one line, no control characters."""
-        return [short_name(name, 60) for name in self.graph.tasks]
-
-    @property
-    def communities(self) -> IntArray:
-        """Group of related tasks, or community, of each task; 0 is the largest."""
-        return self.shown.groups
-
-    @cached_property
-    def colors(self) -> list[str]:
-        """Colour of each task, by community."""
-        return community_colors(self.communities)
-
-    @cached_property
-    def order(self) -> IntArray:
-        """Tasks by group, and inside one by falling strength."""
-        return task_order(self.graph, self.communities)
-
-
-def _of_tasks(path: Stability, K: int) -> Stability:
-    """The path, if it is of the model's tasks."""
-    if path.ends is not None and len(path.ends) != K * (K - 1) // 2:
-        raise DataError(f"stability has frequencies of {len(path.ends)} pairs; give (L, {K}, {K}) or (L, E).")
-    return path
-
 
 def _cross_validated(model: Any) -> str:
     """What is known of rows that were left out of the fits."""
@@ -200,67 +188,40 @@ def _cross_validated(model: Any) -> str:
     return f"The {score.what} is {score.score:.4g}{base}{alone}.{area}{share}"
 
 
-def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
-    """Curves of the columns that move the predictions most; straight lines are in the coefficients."""
-    encoder = getattr(model, "encoder_", None)
-    curved = (encoder is not None and encoder.has_categories) or getattr(model, "maps_", None) is not None
-    if not curved or not hasattr(model, "column_quantiles_"):
-        return []
-    return [Effect(*curves(model, feature, tasks[:_MOST_TASKS])) for feature in most_relevant(model, _MOST_EFFECTS)]
-
-
-def _coefficients(model: Any) -> FloatArray:
-    coef = getattr(model, "coef_", None)
-    if coef is None:
-        raise DataError(
-            f"{type(model).__name__} has no coefficients (coef_), so there is nothing to report; fit it first."
-        )
-    values = np.asarray(coef, dtype=float)
-    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
-        raise DataError(f"coef_ has shape {values.shape} or is not finite; give finite numbers, K tasks × d features.")
-    return values
-
-
-def _graph(model: Any, tasks: list[Any], coordinates: Any, path: Stability | None) -> tuple[TaskGraph, bool]:
-    """The model's graph with coordinates and selection frequencies, or one without edges."""
-    graph = getattr(model, "graph_", None)
-    known = isinstance(graph, TaskGraph) and len(graph) == len(tasks)
-    empty = np.zeros((len(tasks), len(tasks)))
-    found = graph if isinstance(graph, TaskGraph) and known else TaskGraph(tuple(tasks), empty.astype(bool), empty)
+def _graph(
+    graph: TaskGraph | None, tasks: list[Any], coordinates: ArrayLike | None, path: Stability | None
+) -> tuple[TaskGraph, bool]:
+    """The model's graph with coordinates and selection frequencies, or one without edges; and whether it has one."""
+    K = len(tasks)
+    empty = np.zeros((K, K))
+    found = TaskGraph(tuple(tasks), empty.astype(bool), empty) if graph is None else graph
     if coordinates is not None:
-        found = replace(found, coordinates=coordinates)
-    if path is not None and path.ends is not None and found.confidence is None:
-        top = np.zeros((len(tasks), len(tasks)))
-        i, j = path.ends.T
-        top[i, j] = top[j, i] = path.frequencies.max(axis=0)
-        found = replace(found, confidence=top)
-    return found, known
+        found = replace(found, coordinates=np.asarray(coordinates))
+    if path is not None and path.ends is not None:
+        if len(path.ends) != K * (K - 1) // 2:
+            raise DataError(f"stability has frequencies of {len(path.ends)} pairs; give (L, {K}, {K}) or (L, E).")
+        if found.confidence is None:
+            i, j = path.ends.T
+            top = np.zeros((K, K))
+            top[i, j] = top[j, i] = path.frequencies.max(axis=0)
+            found = replace(found, confidence=top)
+    return found, graph is not None
 
 
-def _history(model: Any) -> dict[str, FloatArray]:
-    history = getattr(model, "history_", None)
-    with suppress(DataError):
-        return history_columns(history) if history else {}
-    return {}
-
-
-def _settings(model: Any) -> list[tuple[str, str]]:
-    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else {}
-    return [(str(name), short_name(repr(value), 200)) for name, value in parameters.items()]
-
-
-def _record(model: Any, data: Any) -> list[tuple[str, str]]:
+def _record(model: Any, fitted: Fitted, shape: tuple[int, ...], data: Any) -> list[tuple[str, str]]:
     """Data, versions and date."""
-    K, d = np.shape(model.coef_)
+    K, d = shape
     package = type(model).__module__.partition(".")[0]  # the module inside it may move
     facts = [("model", f"{package}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
-    table = getattr(model, "table_", None)
+    table = fitted.input.table
     if table is not None:
         facts += [("column of tasks", table.task), ("target", table.target), ("missing features", table.missing)]
-    for name, words in (("layout_", "layout of the data"), ("n_iter_", "rounds"), ("objective_", "objective")):
-        if hasattr(model, name):
-            value = getattr(model, name)
-            facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
+    if fitted.input.layout:
+        facts.append(("layout of the data", short_name(fitted.input.layout, 60)))
+    if fitted.n_iter is not None:
+        facts.append(("rounds", str(fitted.n_iter)))
+    if fitted.objective is not None:
+        facts.append(("objective", f"{fitted.objective:.8g}"))
     facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
     facts += package_versions(*_PACKAGES).items()
     facts.append(("Python", platform.python_version()))

@@ -19,16 +19,12 @@ import numpy as np
 from mssl._html import Html, tag, verbatim
 from mssl.exceptions import require
 from mssl.graph.task_graph import short_name
-from mssl.model.task_matrix import entries_at
-from mssl.report.figures import MOST_EDGES, Section, count
-from mssl.report.sections.effects import effect_section
+from mssl.report.parts import Section, count
+from mssl.report.sections.curves import convergence_section, effect_section, stability_section
 from mssl.report.sections.graph import chord_section, graph_section, map_section
 from mssl.report.sections.heat import coefficient_section, matrix_section
-from mssl.report.sections.newcomers import new_task_section
-from mssl.report.sections.pairs import pair_section
-from mssl.report.sections.runs import convergence_section, stability_section
-from mssl.report.sections.tasks import task_section
-from mssl.report.sections.words import record_section, summary_section
+from mssl.report.sections.rows import pair_section, task_section
+from mssl.report.sections.words import new_task_section, record_section, summary_section
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -102,16 +98,11 @@ def _body(content: Content, sections: list[Section]) -> list[Html]:
 
 def _data(content: Content, sections: list[Section]) -> str:
     """What the page's script needs, as JSON that no HTML parser can mistake."""
-    graph = content.graph
-    i, j = (ends[:MOST_EDGES] for ends in graph.edge_indices())
-    weights = entries_at(graph.weights, i, j).round(9).tolist()
-    often = [None] * len(i) if graph.confidence is None else entries_at(graph.confidence, i, j).round(9).tolist()
-    marks = [f"{min(pair)} {max(pair)}" for pair in zip(i.tolist(), j.tolist(), strict=True)]
     data = {
         "names": content.names,
         "facts": _facts(content),
         "features": [short_name(name, 40) for name in content.features[:_MOST_NAMES]],
-        "edges": {mark: edge for mark, *edge in zip(marks, weights, often, strict=True)},
+        "edges": content.edges,
         "pictures": {key: value for section in sections for key, value in section.data.items()},
     }
     text = json.dumps(data, separators=(",", ":"))
@@ -122,14 +113,10 @@ def _data(content: Content, sections: list[Section]) -> str:
 
 def _facts(content: Content) -> list[list[str]]:
     """What is said of each task when the pointer is on it, beside its name."""
-    graph, sizes = content.graph, np.bincount(content.communities, minlength=1)[content.communities]
-    facts = [
-        [
-            f"community {label + 1}, {count(int(size), 'task')}" if size > 1 else "no community",
-            count(int(degree), "neighbour"),
-        ]
-        for label, size, degree in zip(content.communities, sizes, graph.degree(), strict=True)
-    ]
+    facts = [["no community", count(int(degree), "neighbour")] for degree in content.graph.degree()]
+    for number, members in enumerate(content.groups, 1):
+        for k in members:
+            facts[k][0] = f"community {number}, {count(len(members), 'task')}"
     for k, lines in enumerate(facts):
         if content.scores is not None and np.isfinite(content.scores.error[k]):
             lines.append(f"{content.scores.error_name} {content.scores.error[k]:.4g}")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Labels, Mask
 from mssl.data.encoding import Features
 from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
+from mssl.estimators.fitted import Fitted
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
-from mssl.metrics import area_under_curve, base_log_loss, deviance_score
+from mssl.metrics import area_under_curve, base_log_loss, deviance_score, scored_targets
 from mssl.plots.fits import gain_rows
-
-FloatArray = NDArray[np.float64]
 
 
 class LabelScores(NamedTuple):
@@ -57,12 +57,12 @@ class Scores:
         Of labels: how good the probabilities are, over all rows of known tasks.
     """
 
-    rows: NDArray[np.intp]
-    error: FloatArray
-    explained: FloatArray
+    rows: Index
+    error: Array
+    explained: Array
     error_name: str
     explained_name: str
-    inside: FloatArray | None = None
+    inside: Array | None = None
     held_out: bool | None = None
     strangers: list[Any] = field(default_factory=list)
     n_strange: int = 0
@@ -85,12 +85,12 @@ class Gains:
         What else was reported.
     """
 
-    gain: FloatArray
+    gain: Array
     verdict: list[str]
-    others: dict[str, FloatArray]
+    others: dict[str, Array]
 
     @property
-    def lost(self) -> NDArray[np.bool_]:
+    def lost(self) -> Mask:
         """Which tasks lose."""
         return np.array([word == "loss" for word in self.verdict], dtype=bool)
 
@@ -101,53 +101,57 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
     X, y, tasks = (*data, None)[:3]
     while hasattr(model, "steps"):  # a pipeline: X as its last step sees it
-        for _, step in model.steps[:-1]:
-            X = X if step is None or isinstance(step, str) else step.transform(X)
-        model = model.steps[-1][1]
-    labels = np.asarray(y)
-    binary = hasattr(model, "classes_") and hasattr(model, "predict_proba")
-    known = {"tasks": tasks} | ({"unseen": "mean"} if hasattr(model, "unseen_coef_") else {})
+        X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
+    fitted: Fitted = model.fitted_
+    known = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
+    binary = fitted.input.classes is not None
     mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
-    if labels.shape != mean.shape and labels.size == mean.size:
-        labels = labels.reshape(mean.shape)
-    if labels.shape != mean.shape:
-        raise DataError(f"y has shape {labels.shape}, the predictions have {mean.shape}; give one target a prediction.")
-    target = _code(labels, model.classes_) if binary else np.asarray(labels, dtype=float)
+    target = scored_targets(np.asarray(y), mean, None)[0]
+    target = _code(target, model.classes_) if binary else np.asarray(target, dtype=float)
     place, strangers = _tasks_of(model, X, tasks, mean)
-    seen = ~np.isnan(target)
-    K = len(model.tasks_)
-
-    def judge(rows: NDArray[np.bool_]) -> tuple[float, float]:
-        if not rows.any():
-            return np.nan, np.nan
-        off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
-        error = float(off.mean() if binary else np.sqrt(off.mean()))
-        return error, float(deviance_score(model.loss_, target[rows], mean[rows]))
-
-    error, explained = np.array([judge(seen & (place == k)) for k in range(K)]).reshape(K, 2).T
-    inside = None
+    place = np.where(np.isnan(target), -2, place)
+    hit = None
     if hasattr(model, "predict_interval"):
         ends = model.predict_interval(X, COVERAGE, **known)
         hit = (ends[..., 0] <= target) & (target <= ends[..., 1])
-        inside = np.array([hit[own].mean() if own.any() else np.nan for own in (seen & (place == k) for k in range(K))])
-    own = seen & (place >= 0)
-    strange = judge(seen & (place < 0))
-    counts = np.bincount(place[own], minlength=K)
-    name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
-    names = ("error rate" if binary else "RMSE", name)
-    names = names if held_out is not False else (f"training {names[0]}", f"training {names[1]}")
-    rates = getattr(model, "base_rates_", np.full(K, np.nan))
-    probabilities = _label_scores(target[own], mean[own], rates[place[own]]) if binary and own.any() else None
-    n_strange = int((seen & (place < 0)).sum())
-    return Scores(counts, error, explained, *names, inside, held_out, strangers, n_strange, *strange, probabilities)
+
+    def judged(k: int) -> tuple[float, float, float, float]:
+        """Rows of a task, error, share of deviance explained, and share of rows in their intervals."""
+        rows = place == k
+        if not rows.any():
+            return 0, np.nan, np.nan, np.nan
+        off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
+        error = off.mean() if binary else np.sqrt(off.mean())
+        explained = deviance_score(fitted.loss, target[rows], mean[rows])
+        return rows.sum(), error, explained, np.nan if hit is None else hit[rows].mean()
+
+    n_strange, *strange = judged(-1)
+    K = len(model.tasks_)
+    counts, error, explained, inside = np.array([judged(k) for k in range(K)]).T
+    own = place >= 0
+    labels = None
+    if binary and own.any():
+        rates = np.full(K, np.nan) if fitted.input.base_rates is None else fitted.input.base_rates
+        loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[place[own]]))
+        labels = LabelScores(loss, base, area_under_curve(target[own], mean[own]))
+    training = "" if held_out is not False else "training "
+    return Scores(
+        counts.astype(np.int64),
+        error,
+        explained,
+        f"{training}{'error rate' if binary else 'RMSE'}",
+        f"{training}{'R²' if fitted.loss.quadratic else 'D²'}",
+        None if hit is None else inside,
+        held_out,
+        strangers,
+        int(n_strange),
+        strange[0],
+        strange[1],
+        labels,
+    )
 
 
-def _label_scores(target: FloatArray, mean: FloatArray, base: FloatArray) -> LabelScores:
-    own, alone = (base_log_loss(target, p, np.ones(len(target))) for p in (mean, base))
-    return LabelScores(own, alone, area_under_curve(target, mean))
-
-
-def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
+def _code(labels: Labels, classes: Labels) -> Array:
     """Labels as 0 and 1, missing ones as NaN."""
     missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
     first, second = labels == classes[0], labels == classes[1]
@@ -160,48 +164,40 @@ def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
     return np.where(missing, np.nan, second.astype(float))
 
 
-def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> tuple[NDArray[np.intp], list[Any]]:
+def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:
     """The task of every prediction, in the shape of the predictions, −1 for new tasks; and the names of these."""
-    K = len(model.tasks_)
     if mean.ndim == 2:
-        return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp), []
-    column = getattr(model, "task_column", None)
+        return np.broadcast_to(np.arange(mean.shape[1]), mean.shape), []
     labels = getattr(X, "tasks", None) if tasks is None else tasks
-    if labels is None and column is not None and not isinstance(X, Features):
-        labels = task_ids(X, column)
+    if labels is None and model.task_column is not None and not isinstance(X, Features):
+        labels = task_ids(X, model.task_column)
     if labels is None:
-        return np.zeros(len(mean), dtype=np.intp), []
+        return np.zeros(len(mean), dtype=np.int64), []
     index = locate_tasks(labels, model.tasks_)
-    return index.astype(np.intp), unseen_tasks(labels, index)
+    return index, unseen_tasks(labels, index)
 
 
 def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
     """Bring a report of transfer into the order of the tasks."""
-    place = {name: k for k, name in enumerate(tasks)}
-    columns: dict[str, FloatArray] = {}
-    words: dict[int, str] = {}
-    for row in gain_rows(transfer, tasks):
-        if row.get("task") not in place:
-            raise DataError(
-                f"transfer names the task {short_name(row.get('task'))!r}; the model does not know it. Give its tasks."
-            )
-        k = place[row["task"]]
-        words[k] = str(row.get("verdict", ""))
+    given = {row.get("task"): row for row in gain_rows(transfer, tasks)}
+    strange = [name for name in given if name not in set(tasks)]
+    if strange:
+        raise DataError(
+            f"transfer names the task {short_name(strange[0])!r}; the model does not know it. Give its tasks."
+        )
+    rows = [given.get(task, {}) for task in tasks]
+    columns: dict[str, Array] = {}
+    for k, row in enumerate(rows):
         for name, value in row.items():
-            if isinstance(value, int | float | np.integer | np.floating) and name != "task":
-                columns.setdefault(name, np.full(len(tasks), np.nan))[k] = value
+            if isinstance(value, Real) and name != "task":
+                columns.setdefault(name, np.full(len(rows), np.nan))[k] = value
     if "gain" not in columns:
         raise DataError(
             "transfer holds no gain; give a mapping of task to gain in percent, one number for each task, or rows with "
             "task and gain."
         )
     gain = columns.pop("gain")
-    verdict = [_verdict(value, words.get(k, "")) for k, value in enumerate(gain.tolist())]
+    signs = np.select([gain > 0, gain < 0, gain == 0], ["gain", "loss", "even"], "").tolist()
+    words = [row.get("verdict") if sign else "" for sign, row in zip(signs, rows, strict=True)]
+    verdict = [w if w in ("gain", "loss", "even") else sign for w, sign in zip(words, signs, strict=True)]
     return Gains(gain, verdict, columns)
-
-
-def _verdict(gain: float, word: str) -> str:
-    """The verdict that was given, or the sign of the gain."""
-    if np.isnan(gain):
-        return ""
-    return word if word in ("gain", "loss", "even") else "gain" if gain > 0 else "loss" if gain < 0 else "even"

@@ -1,4 +1,4 @@
-"""The page in words: what was fitted, how good it is, how certain, and the record."""
+"""The page in words: what was fitted, how good it is, how certain, what a new task gets, and the record."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl._html import Html, tag
+from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
-from mssl.report.figures import Section, count, named
+from mssl.report.parts import Section, count, listed, named, small_table
+from mssl.report.scores import Scores
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
-    from mssl.report.scores import Scores
+
+_MOST_FEATURES = 20  # rows of the table of a new task's weights
 
 
 def summary_section(content: Content) -> Section:
@@ -22,7 +25,7 @@ def summary_section(content: Content) -> Section:
     parts = [
         ("What was fitted", _fitted(content)),
         ("How good it is", _good(content)),
-        ("How certain it is", _certain(content)),
+        ("How certain it is", Html(_certain(content))),
     ]
     body = (Html(tag("dt", Html(heading)), tag("dd", words)) for heading, words in parts)
     return Section("summary", "Summary", tag("dl", *body, class_="summary"))
@@ -31,53 +34,40 @@ def summary_section(content: Content) -> Section:
 def _fitted(content: Content) -> Html:
     K, d = content.coef.shape
     text = f"{content.method} learned {count(K, 'task')} with {count(d, 'feature')} each."
-    graph = content.graph
     if not content.coef.any():
         text += " All coefficients are zero: the features explain nothing."
     if content.missing_graph is not None:
         return Html(f"{text} {content.missing_graph}")
-    pairs = K * (K - 1) // 2
+    graph, pairs = content.graph, count(K * (K - 1) // 2, "pair")
     negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
-    text += f" Of {count(pairs, 'pair')} of tasks the graph has {content.joined}, {signs}, {_groups(content)}."
-    strongest = content.strongest(3)
-    edges = (Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in strongest)
-    return Html(text, " Strongest: ", Html(", ").join(edges), ".") if strongest else Html(text)
-
-
-def _groups(content: Content) -> str:
-    """How many groups of tasks there are, and tasks in none."""
-    sizes = np.bincount(content.communities)
-    groups, alone = int((sizes > 1).sum()), int((sizes == 1).sum())
-    if content.shown.certain is not None and not groups:
-        return "none of which can be told from chance"
-    stand = f"; {count(alone, 'task')} stand{'s' if alone == 1 else ''} alone" if alone else ""
-    return f"in {count(groups, 'community')}{stand}"
+    stand = f"; {count(content.alone, 'task')} stand{'s' if content.alone == 1 else ''} alone" if content.alone else ""
+    groups = f"in {count(len(content.groups), 'community')}{stand}"
+    if content.shown.certain is not None and not content.groups:
+        groups = "none of which can be told from chance"
+    text += f" Of {pairs} of tasks the graph has {content.joined}, {signs}, {groups}."
+    edges = [Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in content.strongest(3)]
+    return Html(text, " Strongest: ", listed(edges, 3), ".") if edges else Html(text)
 
 
 def _good(content: Content) -> Html:
     """What rows that were not fitted say comes first; what fitted rows say comes last, and says so."""
-    scores = content.scores
-    training = scores is not None and scores.held_out is False
-    parts = [Html(_shared_gain(content)), Html() if training else _scores(content), _gains(content)]
-    if training:
-        if not _shared_gain(content) and content.gains is None:
-            parts.append(Html("How well it predicts new rows was not measured."))
-        parts.append(_scores(content))
+    scores, gain, folds = content.scores, content.shared_gain, content.cross_validated
+    if gain is not None:
+        lead = (
+            "separate models per task do as well."
+            if gain < NEGLIGIBLE_GAIN
+            else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task."
+        )
+        folds = f"In cross-validation, on rows left out of the fits, {lead} {folds}"
+    gains = _gains(content)
+    if content.gains is None and not folds:
+        gains = Html("The gain over single-task fits was not measured.")
+    parts = [Html(folds), _scores(content), gains]
+    if scores is not None and scores.held_out is False:
+        unknown = not folds and content.gains is None
+        parts = [parts[0], gains, Html("How well it predicts new rows was not measured." if unknown else ""), parts[1]]
     return Html(" ").join(filter(None, parts))
-
-
-def _shared_gain(content: Content) -> str:
-    """What cross-validation says of learning together."""
-    gain, score = content.shared_gain, content.cross_validated
-    if gain is None:
-        return score
-    told = (
-        "separate models per task do as well."
-        if gain < NEGLIGIBLE_GAIN
-        else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task."
-    )
-    return f"In cross-validation, on rows left out of the fits, {told} {score}"
 
 
 _WHOSE_ROWS = {
@@ -99,18 +89,17 @@ def _known_tasks(content: Content, scores: Scores) -> Html:
         return Html()
     worst, known = int(np.nanargmax(scores.error)), scores.rows > 0
     rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
-    text = Html(
+    text = f" ({scores.error_name} {scores.error[worst]:.3g})."
+    if scores.inside is not None:
+        inside = np.average(scores.inside[known], weights=scores.rows[known])
+        text += f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval."
+    text += " Errors of new rows are usually larger." if scores.held_out is False else ""
+    return Html(
         f"On {rows} the median {scores.error_name} of a task is {np.nanmedian(scores.error):.3g} and the median "
         f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is ",
         named(content.graph.tasks[worst]),
-        f" ({scores.error_name} {scores.error[worst]:.3g}).",
+        text,
     )
-    if scores.inside is not None:
-        inside = np.average(scores.inside[known], weights=scores.rows[known])
-        text = Html(text, f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval.")
-    if scores.held_out is False:
-        text = Html(text, " Errors of new rows are usually larger.")
-    return text
 
 
 def _labels(scores: Scores) -> str:
@@ -129,41 +118,37 @@ def _strangers(scores: Scores) -> Html:
     """What rows of tasks that the model was not fitted to say."""
     if not scores.n_strange:
         return Html()
-    names = Html(", ").join(named(name, 24) for name in scores.strangers[:5])
-    more = f" and {len(scores.strangers) - 5:,} more" if len(scores.strangers) > 5 else ""
-    measure = scores.error_name
+    tasks = len(scores.strangers)
     return Html(
-        f"{count(scores.n_strange, 'further row')} are of {count(len(scores.strangers), 'task')} that the model was ",
-        *("not fitted to (", names, more),
-        f"), and are in no other figure of this page: predicted as a new task, from the "
-        f"mean of the tasks, their {measure} is {scores.strange_error:.3g} and their {scores.explained_name} "
+        f"{count(scores.n_strange, 'further row')} are of {count(tasks, 'task')} that the model was not fitted to (",
+        listed(scores.strangers, 5, f" and {tasks - 5:,} more"),
+        "), and are in no other figure of this page: predicted as a new task, from the mean of the tasks, their "
+        f"{scores.error_name} is {scores.strange_error:.3g} and their {scores.explained_name} "
         f"{scores.strange_explained:.2f}.",
     )
 
 
 def _gains(content: Content) -> Html:
     if content.gains is None:
-        return Html("" if _shared_gain(content) else "The gain over single-task fits was not measured.")
+        return Html()
     gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
-    measured = count(int(np.isfinite(gain).sum()), "task")
     text = (
-        f"Against single-task fits, {content.gains.verdict.count('gain'):,} of {measured} gain (median "
-        f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
+        f"Against single-task fits, {content.gains.verdict.count('gain'):,} of "
+        f"{count(int(np.isfinite(gain).sum()), 'task')} gain (median {np.nanmedian(gain):+.1f}\u00a0%)"
     )
     if not len(lost):
-        return Html(text)
-    losers = lost[np.argsort(gain[lost], kind="stable")[:5]]
-    names = Html(", ").join(Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
-    lose = f" {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: "
-    return Html(text, lose, names, " and others." if len(lost) > 5 else ".")
+        return Html(f"{text} and none loses.")
+    losers = lost[np.argsort(gain[lost], kind="stable")]
+    names = (Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
+    lose = f"{text}. {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: "
+    return Html(lose, listed(names, 5, " and others"), ".")
 
 
-def _certain(content: Content) -> Html:
-    rounds = max((len(values) for values in content.history.values()), default=0)
+def _certain(content: Content) -> str:
     text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.shown.notes)
     if content.ending:
-        text += f" {content.ending}"
-        text += f", after {count(rounds, 'round')}." if rounds else "."
+        rounds = max((len(values) for values in content.history.values()), default=0)
+        text += f" {content.ending}" + (f", after {count(rounds, 'round')}." if rounds else ".")
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
@@ -171,12 +156,44 @@ def _certain(content: Content) -> Html:
         text += f" {often:,} of {count(len(seen), 'pair')} were selected in at least 90 % of the subsamples."
     elif content.graph.n_edges:
         text += " How often each pair would be selected on other data was not measured; StabilitySelection does that."
-    shared = float(getattr(content.model, "mean_variance_", 0.0))
-    if shared > 0:
+    shared = content.fitted.mean_variance
+    if shared:
         text += f" The tasks share a mean, of variance {shared:.3g}."
     if content.noise is not None and content.noise.max() > content.noise.min():
         text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
-    return Html(text or "Nothing was measured that says so.")
+    return text or "Nothing was measured that says so."
+
+
+def new_task_section(content: Content) -> Section | None:
+    """The weights that an unseen task gets, and how far the tasks that were seen lie from them."""
+    coef = content.fitted.unseen_coef
+    if coef is None or content.n_tasks < 2:
+        return None
+    predict, unseen = tag("code", Html("predict")), tag("code", Html("unseen='mean'"))
+    how = (
+        Html(predict, " does so unasked, with a warning")
+        if content.fitted.unseen == "mean"
+        else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
+    )
+    d = len(coef)
+    spread = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
+    size = np.abs(coef) * (1.0 if content.spread is None else content.spread)
+    by = "largest first" if content.spread is None else "largest times the spread of its feature first"
+    order = np.argsort(-size, kind="stable")[:_MOST_FEATURES]
+    lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
+    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
+    rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
+    words = Html(
+        *("A task that was not in the fit is predicted with the tasks' mean: ", how),
+        ". Where the tasks' own weights lie far from it, a new task may too.",
+    )
+    table = small_table(
+        "Weights of a new task",
+        f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}",
+        ("feature", "weight", "distance of the tasks"),
+        lines,
+    )
+    return Section("new-task", "A new task", Html(tag("p", words), table))
 
 
 def record_section(content: Content) -> Section:
