@@ -104,7 +104,7 @@ def test_weather_alone_is_no_change(members, shared, train, test):
     for _ in range(1000):
         X = random.normal(size=(n, 2, members)) + shared * random.normal(size=(n, 1, 1))
         data = _Months(X, X[:, :, 0], np.arange(n), early, [], None, {})
-        figures = _changes(xr, np.zeros(2), data)[1]
+        figures = _changes(np.zeros(2), data)[1]
         beyond += abs(figures["members_change"]) > 2 * figures["members_change_se"]
         assert figures["change_kept"] == 0
     chance = 2 * stats.t.sf(2, train + test - 2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice, refused, warn
 from mssl.climate.grids import (
     DEGREES,
@@ -36,12 +38,19 @@ from mssl.climate.grids import (
     with_given_longitudes,
 )
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
-from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
+from mssl.exceptions import DataError, MissingDependencyError, require
+from mssl.files.atomic import atomic
 from mssl.kernels.threads import single_threaded
 from mssl.methods import lacks_graph, make_estimator
 from mssl.plots.maps import draw_fields
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import Bunch
+    from xarray import DataArray, Dataset
+
+    from mssl.climate.grids import Field, Members
+
 RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
 _KEPT = (0.8, 1.2)  # the share of the members' own change that an answer may keep without a warning
 # The members' change is told from none beyond so many standard errors, the larger of two: over years, which knows of
@@ -60,14 +69,14 @@ class _Months:
 
     X: Array
     y: Array
-    months: NDArray[np.int64]
-    train: NDArray[np.bool_]
+    months: Index
+    train: Mask
     members: list[str]
-    observed: Any
+    observed: DataArray
     left_out: dict[str, int]
 
     @property
-    def locations(self) -> NDArray[Any]:
+    def locations(self) -> Labels:
         """Names of the locations, or their numbers."""
         known = "location" in self.observed.coords
         return np.asarray(self.observed["location"].values if known else np.arange(self.y.shape[1]))
@@ -92,8 +101,8 @@ class _Months:
 
 @single_threaded
 def combine(
-    ensemble: Any,
-    observations: Any,
+    ensemble: Members,
+    observations: Field | str | Path,
     *,
     train: tuple[int, int],
     test: tuple[int, int],
@@ -103,9 +112,9 @@ def combine(
     raw: bool = False,
     regrid: str = "bilinear",
     land_only: bool = True,
-    estimator: Any = None,
+    estimator: BaseEstimator | None = None,
     return_model: bool = False,
-) -> Any:
+) -> Dataset | tuple[Dataset, BaseEstimator]:
     r"""Combine an ensemble of climate models into one prediction, one task per location.
 
     Every location k is a task, every model a feature. By default anomalies are combined: with the month-of-year means
@@ -194,32 +203,31 @@ def combine(
     >>> answer["prediction"].dims
     ('time', 'location')
     """
-    xarray: Any = require("xarray", "climate", "mssl.climate.combine")
+    require("xarray", "climate", "mssl.climate.combine")
     train, test = _years(train, test, raw)
     check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
         reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
     model = _linear(make_estimator(method, "gaussian") if estimator is None else estimator)
     members = named_members(ensemble, variable)
-    is_path = isinstance(observations, str | Path)
-    given = open_field(observations, variable) if is_path else choose(observations, variable, "The observation")
+    if isinstance(observations, str | Path):
+        observations = open_field(observations, variable)
+    given = choose(observations, variable, "The observation")
     observed, grid, at_sea = _observed(given, region, land_only)
     units = observed.attrs.get("units")
     observed = monthly(observed)
-    fields = {}
-    for name, field in members.items():
-        placed = to_cells(to_units(field, units, f"member {name!r}"), observed, regrid, f"member {name!r}")
-        fields[name] = monthly(placed)
+    fields = {name: to_units(field, units, f"member {name!r}") for name, field in members.items()}
+    fields = {name: monthly(to_cells(f, observed, regrid, f"member {name!r}")) for name, f in fields.items()}
     data = _align(observed, fields, train, test, raw)
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction, change = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
-    errors, figures = _errors(xarray, prediction, data)
-    changes, kept = _changes(xarray, change, data)
-    answer = errors.merge(changes).merge(_found(xarray, model, data.locations))
+    errors, figures = _errors(prediction, data)
+    changes, kept = _changes(change, data)
+    answer = errors.merge(changes).merge(_found(model, data.locations))
     figures |= {"weights_sum": float(answer["weights"].sum("member").mean()) if "weights" in answer else np.nan, **kept}
     if not isinstance(model, AverageModel | BestMember | Climatology):  # which learn no weights
-        figures |= _comment(figures, units, raw)
+        figures |= _comment(kept, units, raw)
     for name, values in answer.data_vars.items():
         values.attrs["units"] = "1" if name.startswith(("weights", "graph")) else units or "1"
     answer = _placed(answer, data, given)
@@ -242,7 +250,7 @@ def combine(
     return (answer, model) if return_model else answer
 
 
-def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool_]) -> Array:
+def month_means(values: Array, months: Index, known: Mask) -> Array:
     """Mean of each month of the year over the known rows, for every row.
 
     Parameters
@@ -267,7 +275,9 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
     return means
 
 
-def _observed(given: Any, region: Any, land_only: bool) -> tuple[Any, Any, int]:
+def _observed(
+    given: DataArray, region: tuple[float, float, float, float] | None, land_only: bool
+) -> tuple[DataArray, tuple[Array, Array] | None, int]:
     """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
     data = pick(given, None, "The observation")
     units = data.attrs.get("units")
@@ -306,11 +316,13 @@ def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tu
     return train, test
 
 
-def _inside(months: NDArray[np.int64], years: tuple[int, int]) -> NDArray[np.bool_]:
+def _inside(months: Index, years: tuple[int, int]) -> Mask:
     return (months >= years[0] * 12) & (months < (years[1] + 1) * 12)
 
 
-def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: tuple[int, int], raw: bool) -> _Months:
+def _align(
+    observed: DataArray, fields: dict[str, DataArray], train: tuple[int, int], test: tuple[int, int], raw: bool
+) -> _Months:
     """Observation and members at all months of training and testing, at the locations that can be learned."""
     wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
     learning, least = _inside(wanted, train), 1 if raw else 2  # a single value is its own mean, its anomaly 0
@@ -344,7 +356,7 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
     return _Months(X, y, wanted, learning, list(fields), kept, left_out)
 
 
-def _linear(model: Any) -> Any:
+def _linear(model: BaseEstimator) -> BaseEstimator:
     """The model; one that would choose its features has the members themselves, each with one weight."""
     known = model.get_params()
     for name in {"features", "estimator__features"} & known.keys():
@@ -355,7 +367,7 @@ def _linear(model: Any) -> Any:
     return model
 
 
-def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
+def _with_neighbours(model: BaseEstimator, data: _Months, *, gridded: bool) -> BaseEstimator:
     """The model; one that needs a graph of locations and has none gets the cells beside each, or the four nearest."""
     place = lacks_graph(model)
     if place is None:
@@ -369,7 +381,7 @@ def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
     return clone(model).set_params(**{f"{place}__coordinates": places}, **nearest)
 
 
-def _predict(model: Any, data: _Months, raw: bool) -> tuple[Array, Array]:
+def _predict(model: BaseEstimator, data: _Months, raw: bool) -> tuple[Array, Array]:
     """Fit on the training months and predict the others, on anomalies or raw values; and the change between them."""
     if isinstance(model, Climatology) and model.month is None:
         return data.climatology(), np.zeros(data.y.shape[1])
@@ -393,16 +405,18 @@ def _predict(model: Any, data: _Months, raw: bool) -> tuple[Array, Array]:
     return fitted[~data.train] + y_means[~data.train], _change(fitted, data.train)
 
 
-def _change(values: Array, train: NDArray[np.bool_]) -> Array:
+def _change(values: Array, train: Mask) -> Array:
     """From the mean of the training months to that of the others; both are of whole years."""
     return np.asarray(values[~train].mean(axis=0) - values[train].mean(axis=0))
 
 
-def _changes(xarray: Any, change: Array, data: _Months) -> tuple[Any, dict[str, float]]:
+def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
     """What is projected at each location, what the members project; and the figures over all locations."""
+    from xarray import Dataset
+
     of_members = _change(data.X, data.train)
     text = {"long_name": "change of the prediction from the training years to those of testing"}
-    answer = xarray.Dataset({"change": ("location", change, text)})
+    answer = Dataset({"change": ("location", change, text)})
     text = {"long_name": "change of the members' mean from the training years to those of testing"}
     answer["members_change"] = ("location", of_members.mean(axis=1), text)
     runs, whole = of_members.mean(axis=0), float(of_members.mean())
@@ -415,7 +429,7 @@ def _changes(xarray: Any, change: Array, data: _Months) -> tuple[Any, dict[str, 
     return answer, {"members_change": whole, "members_change_se": error, "change_kept": kept}
 
 
-def _comment(figures: dict[str, Any], units: str | None, raw: bool) -> dict[str, str]:
+def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[str, str]:
     """The warning that the members' change is not kept, where it is not."""
     change, error, kept = (figures[name] for name in ("members_change", "members_change_se", "change_kept"))
     if not abs(change) > _ERRORS * error or _KEPT[0] <= kept <= _KEPT[1]:
@@ -436,11 +450,13 @@ def _rmse(errors: Array, axis: int | None = None) -> Array:
     return np.asarray(np.sqrt(np.nansum(errors**2, axis=axis) / np.where(count, count, np.nan)))
 
 
-def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, dict[str, Any]]:
+def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float | str]]:
     """Series and root mean square errors per location; and the figures over all locations.
 
     The best member is chosen on the training years, since nobody knows which one will be best later.
     """
+    from xarray import Dataset
+
     truth, climatology = data.y[~data.train], data.climatology()
     corrected = data.corrected()
     of_members = np.nanmean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
@@ -458,14 +474,14 @@ def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, dict[st
         "rmse_raw_average": (data.X[~data.train].mean(axis=2), "the average of the members as they are"),
     }
     off = {name: values - truth for name, (values, _) in rivals.items()}
-    answer = xarray.Dataset(
+    answer = Dataset(
         {name: (("time", "location"), values, {"long_name": text}) for name, (values, text) in series.items()}
         | {
             name: ("location", _rmse(off[name], 0), {"long_name": f"root mean square error of {text}"})
             for name, (_, text) in rivals.items()
         }
     )
-    figures: dict[str, Any] = {name: float(_rmse(errors)) for name, errors in off.items()}
+    figures: dict[str, float | str] = {name: float(_rmse(errors)) for name, errors in off.items()}
     years = data.months[~data.train] // 12
     for rival in RIVALS:
         gain, error = _gain(off["rmse"], off[f"rmse_{rival}"], years)
@@ -473,7 +489,7 @@ def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, dict[st
     return answer, figures | {"best_member": data.members[best]}
 
 
-def _gain(errors: Array, rival: Array, years: NDArray[np.int64]) -> tuple[float, float]:
+def _gain(errors: Array, rival: Array, years: Index) -> tuple[float, float]:
     """The share of the rival's error that is gone, and its standard error.
 
     The jackknife leaves out whole years, at all locations: months that follow each other, and places, are not
@@ -482,23 +498,19 @@ def _gain(errors: Array, rival: Array, years: NDArray[np.int64]) -> tuple[float,
     every = np.unique(years[np.isfinite(errors).any(axis=1)])
     if not len(every):
         return float("nan"), float("nan")
-    mine, theirs = (np.array([np.nansum(values[years == y] ** 2) for y in every]) for values in (errors, rival))
-    without = np.array([_share_gone(np.delete(mine, k).sum(), np.delete(theirs, k).sum()) for k in range(len(every))])
+    squares = np.array([[np.nansum(values[years == year] ** 2) for year in every] for values in (errors, rival)])
+    mine, theirs = squares @ np.vstack([np.ones(len(every)), 1.0 - np.eye(len(every))]).T  # all years, and without each
+    ratio = mine / np.where(theirs > 0, theirs, 1.0)  # a rival without errors: 0 for no error, −∞ for any
+    gone, *without = np.where(theirs > 0, 1.0 - np.sqrt(ratio), np.where(mine > 0, -np.inf, 0.0))
     known = len(every) > 1 and bool(np.isfinite(without).all())
-    error = float(np.sqrt((len(every) - 1) * np.var(without))) if known else float("nan")
-    return _share_gone(mine.sum(), theirs.sum()), error
+    return float(gone), float(np.sqrt((len(every) - 1) * np.var(without))) if known else float("nan")
 
 
-def _share_gone(squares: float, rival: float) -> float:
-    """1 − the ratio of root mean squares. Where the rival has no error: 0 for no error, −∞ for any."""
-    if rival > 0:
-        return float(1.0 - np.sqrt(squares / rival))
-    return float("-inf") if squares > 0 else 0.0
-
-
-def _found(xarray: Any, model: Any, locations: NDArray[Any]) -> Any:
+def _found(model: BaseEstimator, locations: Labels) -> Dataset:
     """Weights and graph of a fitted model, as far as it has them."""
-    found = xarray.Dataset()
+    from xarray import Dataset
+
+    found = Dataset()
     if hasattr(model, "coef_"):
         found["weights"] = (("member", "location"), model.coef_.T, {"long_name": "weight of each member"})
         found["intercept"] = ("location", model.intercept_, {"long_name": "intercept"})
@@ -515,7 +527,7 @@ def _found(xarray: Any, model: Any, locations: NDArray[Any]) -> Any:
     return found
 
 
-def _placed(answer: Any, data: _Months, given: Any) -> Any:
+def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
     """The answer with the observation's coordinates, and what the CF conventions want to be said of them."""
     axes = {axis: given[name] for axis, name in given_names(given).items() if name in given.coords}
     time, same = times_of(axes["time"], data.months[~data.train])
@@ -536,7 +548,7 @@ def _placed(answer: Any, data: _Months, given: Any) -> Any:
     return answer
 
 
-def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -> Any:
+def to_dataset(bunch: Bunch, *, calendar: str = "standard", units: str = "degC") -> Dataset:
     """A climate data set of :mod:`mssl.datasets` as xarray, for NetCDF files and for :func:`combine`.
 
     Parameters
@@ -553,17 +565,17 @@ def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -
     xarray.Dataset
         ``ensemble`` (time, location, member) and ``observed`` (time, location).
     """
-    xarray: Any = require("xarray", "climate", "mssl.climate.to_dataset")
+    xarray = require("xarray", "climate", "mssl.climate.to_dataset")
     if np.ndim(bunch.X) != 3:
         raise DataError("The data set is not in the aligned layout; load it with layout='aligned'.")
     shift = 273.15 if units == "K" else 0.0
     months = np.asarray(bunch.months).astype("datetime64[M]")
     if calendar == "standard":
-        time: Any = (months.astype("datetime64[D]") + 14).astype("datetime64[ns]")
+        time = list((months.astype("datetime64[D]") + 14).astype("datetime64[ns]"))
     else:
-        cftime: Any = require("cftime", "climate", "Calendars other than the standard one")
-        counted = months.astype(int)
-        time = [cftime.datetime(int(m) // 12 + 1970, int(m) % 12 + 1, 15, calendar=calendar) for m in counted]
+        cftime = require("cftime", "climate", "Calendars other than the standard one")
+        counted = divmod(months.astype(int), 12)
+        time = [cftime.datetime(1970 + y, m + 1, 15, calendar=calendar) for y, m in zip(*counted, strict=True)]
     text = {"units": units, "standard_name": "air_temperature"}
     data = xarray.Dataset(
         {
@@ -582,7 +594,7 @@ def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -
     return data
 
 
-def write_dataset(data: Any, path: str | Path) -> Path:
+def write_dataset(data: Field, path: str | Path) -> Path:
     """Write a data set as NetCDF, whole or not at all.
 
     Parameters
@@ -592,26 +604,21 @@ def write_dataset(data: Any, path: str | Path) -> Path:
     path : str or Path
         The file.
     """
-    target = Path(path)
-    beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
     try:
-        data.to_netcdf(beside)
-        beside.replace(target)
+        with tempfile.TemporaryDirectory() as folder, atomic(path) as stream:
+            whole = Path(folder, "answer.nc")
+            data.to_netcdf(whole)
+            with whole.open("rb") as written:
+                shutil.copyfileobj(written, stream)
     except ImportError as error:
         raise MissingDependencyError(
             f"Writing NetCDF files needs a package that is not installed ({error}). "
             "Install it with: pip install 'mssl[climate]'"
         ) from error
-    except OSError as error:
-        raise DatasetError(
-            f"{str(target)!r} cannot be written ({error.strerror or error}); give a folder that exists and is writable."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
-    return target
+    return Path(path)
 
 
-def plot_combination(answer: Any, *, coast: bool = True) -> Any:
+def plot_combination(answer: Dataset, *, coast: bool = True) -> NDArray[np.object_]:
     """Draw maps of what :func:`mssl.climate.combine` returns: gains at each location, and the member of most weight.
 
     A gain is the share of a rival's error that is gone, in blue, or added, in orange; both maps have one scale. Where
@@ -667,13 +674,13 @@ def plot_combination(answer: Any, *, coast: bool = True) -> Any:
     )
 
 
-def _on_map(field: Any, places: dict[str, str]) -> Array:
+def _on_map(field: DataArray, places: dict[str, str]) -> Array:
     """Values as they lie on a map: latitudes down, longitudes across, where there is a grid."""
     grid = field.transpose(places["lat"], places["lon"]) if field.ndim == 2 else field
     return np.asarray(grid.values, dtype=float)
 
 
-def map_places(data: Any) -> dict[str, str]:
+def map_places(data: Field) -> dict[str, str]:
     """The names of the axes of a map."""
     places = given_names(data)
     if not {"lat", "lon"} <= set(places):

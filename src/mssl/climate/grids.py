@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Labels
 from mssl._validation import refused
 from mssl.data.inputs import listing
 from mssl.exceptions import DataError, require
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+    Field: TypeAlias = DataArray | Dataset
+    Members: TypeAlias = Mapping[str, Field] | Iterable[str | Path | Field] | Field | str
 
 _AXES = {"lat": ("latitude", "y", "nav_lat"), "lon": ("longitude", "x", "nav_lon"), "time": ("t", "month")}
 _KELVIN = frozenset({"K", "kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K"})
@@ -29,7 +33,7 @@ _DATES = re.compile(r"_\d{4,8}-\d{4,8}$")
 SAME = 1e-6  # degrees within which two latitudes or longitudes are one: 0.1 m, beyond what files of doubles differ by
 
 
-def open_member_files(paths: Iterable[str | Path], variable: str | None = None) -> dict[str, Any]:
+def open_members(paths: Iterable[str | Path], variable: str | None = None) -> dict[str, DataArray]:
     """Open NetCDF files lazily, one member per name; files of one member that follow in time are joined.
 
     Parameters
@@ -44,8 +48,8 @@ def open_member_files(paths: Iterable[str | Path], variable: str | None = None) 
     -------
     dict of str to xarray.DataArray
     """
-    xarray: Any = require("xarray", "climate", "Reading climate files")
-    parts: dict[str, list[Any]] = {}
+    xarray = require("xarray", "climate", "Reading climate files")
+    parts: dict[str, list[DataArray]] = {}
     for path in sorted(map(str, paths)):
         parts.setdefault(_DATES.sub("", Path(path).stem), []).append(pick(open_field(path, variable), variable, path))
     if not parts:
@@ -58,14 +62,14 @@ def open_member_files(paths: Iterable[str | Path], variable: str | None = None) 
     return {name: field for name, (field,) in parts.items()}
 
 
-def _same(*axes: Any) -> float:
+def _same(*axes: DataArray) -> float:
     """How far latitudes or longitudes of these axes may be apart and mean the same: single precision rounds more."""
     return max([SAME, *(360 * float(np.finfo(axis.dtype).eps) for axis in axes if axis.dtype.kind == "f")])
 
 
-def open_field(path: str | Path, variable: str | None = None) -> Any:
+def open_field(path: str | Path, variable: str | None = None) -> DataArray:
     """One variable of a NetCDF file, lazily, with the axes that the file has."""
-    xarray: Any = require("xarray", "climate", "Reading climate files")
+    xarray = require("xarray", "climate", "Reading climate files")
     require("dask", "climate", "Reading climate files piece by piece")
     # NetCDF's own library believes the counts in the head of a classic file, and damaged ones keep it busy for ever.
     engine = "scipy" if _begins(Path(path)).startswith((b"CDF\x01", b"CDF\x02")) else None
@@ -76,7 +80,7 @@ def open_field(path: str | Path, variable: str | None = None) -> Any:
     return choose(data, variable, str(path))
 
 
-def loaded(data: Any, source: str) -> Any:
+def loaded(data: DataArray, source: str) -> DataArray:
     """A DataArray with its values in memory; damage that is met only now is told."""
     try:
         return data.load()
@@ -112,7 +116,7 @@ def reject_observation(members: Iterable[str | Path], observations: str | Path) 
             )
 
 
-def choose(data: Any, variable: str | None, source: str) -> Any:
+def choose(data: Field, variable: str | None, source: str) -> DataArray:
     """The variable that is asked for (or the only one with a time axis) as a DataArray, as it was given."""
     if not hasattr(data, "data_vars"):
         return data
@@ -127,7 +131,7 @@ def choose(data: Any, variable: str | None, source: str) -> Any:
     return data[chosen]
 
 
-def given_names(data: Any) -> dict[str, str]:
+def given_names(data: Field) -> dict[str, str]:
     """What the axes time, lat and lon are called in a DataArray as it was given, as far as it has them."""
     known = {*data.dims, *data.coords}
     candidates = {
@@ -136,7 +140,7 @@ def given_names(data: Any) -> dict[str, str]:
     return {axis: name for axis, name in candidates.items() if name is not None}
 
 
-def pick(data: Any, variable: str | None, source: str) -> Any:
+def pick(data: Field, variable: str | None, source: str) -> DataArray:
     """The variable that is asked for, with axes named time, lat, lon and longitudes from −180 to 180, rising."""
     data = choose(data, variable, source)
     data = data.rename({name: axis for axis, name in given_names(data).items() if name != axis})
@@ -152,7 +156,7 @@ def pick(data: Any, variable: str | None, source: str) -> Any:
     )
 
 
-def _check_degrees(axis: Any, source: str) -> None:
+def _check_degrees(axis: DataArray, source: str) -> None:
     """Raise for latitudes or longitudes that are no numbers, or of a grid that has one of them twice."""
     if axis.dtype.kind not in "fiu" or not np.isfinite(axis.values).all():
         raise DataError(f"{axis.name} of {source} holds what is no number of degrees; write the file again.")
@@ -162,12 +166,12 @@ def _check_degrees(axis: Any, source: str) -> None:
         raise DataError(f"{source} has {axis.name} {np.round(twice[0], 6) + 0.0:g} twice; leave one of its cells out.")
 
 
-def around(lon: Any) -> Any:
+def around(lon: DataArray) -> DataArray:
     """Longitudes from −180 to 180; what lies below 180 by rounding is at −180, as 180 is."""
     return (lon + 180.0 + SAME) % 360.0 - 180.0 - SAME
 
 
-def with_given_longitudes(data: Any, lon: Any) -> Any:
+def with_given_longitudes(data: DataArray, lon: DataArray) -> DataArray:
     """What :func:`pick` made of an observation, with its longitudes as they were given beside those it computes with.
 
     Regions, land and members are found with longitudes from −180 to 180; the answer has those of the observation.
@@ -177,7 +181,7 @@ def with_given_longitudes(data: Any, lon: Any) -> Any:
     return data.assign_coords(given_lon=(along, lon.values[order] if along else lon.values))
 
 
-def to_units(data: Any, units: str | None, source: str) -> Any:
+def to_units(data: DataArray, units: str | None, source: str) -> DataArray:
     """The data in the units of the observation: K and °C are converted, every other difference raises."""
     given = data.attrs.get("units")
     if given == units or (given in _KELVIN and units in _KELVIN) or (given in _CELSIUS and units in _CELSIUS):
@@ -192,24 +196,22 @@ def to_units(data: Any, units: str | None, source: str) -> Any:
     )
 
 
-def _months_of(times: Any) -> NDArray[np.int64]:
+def _months_of(times: DataArray) -> Index:
     """Months since year 0, whatever the calendar."""
     if not hasattr(times, "dt") or times.dtype.kind not in "MO":
         raise DataError("The time axis holds no dates; give it units such as 'days since 1850-01-01'.")
     return np.asarray((times.dt.year * 12 + times.dt.month - 1).values, dtype=np.int64)
 
 
-def times_of(times: Any, months: NDArray[np.int64]) -> tuple[NDArray[Any], bool]:
-    """The time that an axis gives to each month, and True; first days and False where it has several a month.
+def times_of(times: DataArray, months: Index) -> tuple[Labels, bool]:
+    """The time that an axis gives to each of some months in a row, and True; first days and False for several a month.
 
     A month that the axis lacks has its first day in any case.
     """
-    if times.dtype.kind == "M":
-        first = (np.datetime64("0000-01", "M") + months).astype(times.dtype)
-    else:
-        midnight = times.values[0].replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        days = [midnight.replace(year=int(month) // 12, month=int(month) % 12 + 1) for month in months]
-        first = np.array(days, dtype=object)
+    xarray = require("xarray", "climate", "Climate data")
+    how = {"calendar": times.dt.calendar, "use_cftime": times.dtype.kind == "O"}
+    first = xarray.date_range(f"{months[0] // 12:04d}-{months[0] % 12 + 1:02d}", periods=len(months), freq="MS", **how)
+    first = np.array(first, dtype=times.dtype)
     known, place = np.unique(_months_of(times), return_index=True)
     if len(known) < times.size:
         return first, False
@@ -218,7 +220,7 @@ def times_of(times: Any, months: NDArray[np.int64]) -> tuple[NDArray[Any], bool]
     return first, True
 
 
-def monthly(data: Any) -> Any:
+def monthly(data: DataArray) -> DataArray:
     """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
     months = _months_of(data["time"])
     data = data.assign_coords(time=months)
@@ -227,7 +229,7 @@ def monthly(data: Any) -> Any:
     return data.groupby("time").mean()
 
 
-def select_region(data: Any, region: tuple[float, float, float, float] | None) -> Any:
+def select_region(data: DataArray, region: tuple[float, float, float, float] | None) -> DataArray:
     """The cells or locations inside (west, east, south, north); west may lie east of east, across the date line."""
     if region is None:
         return data
@@ -242,7 +244,7 @@ def select_region(data: Any, region: tuple[float, float, float, float] | None) -
     return data.where(inside & (lat >= south - near) & (lat <= north + near), drop=True)
 
 
-def to_locations(data: Any) -> Any:
+def to_locations(data: DataArray) -> DataArray:
     """Grid cells (or locations as they are) on one axis ``location``, with lat, lon and given_lon beside it."""
     if "location" in data.dims:
         return data.transpose("time", "location")
@@ -257,42 +259,32 @@ def to_locations(data: Any) -> Any:
     return flat.assign_coords(location=names, lat=("location", lat), lon=("location", lon))
 
 
-def on_land(data: Any) -> Any:
+def on_land(data: DataArray) -> DataArray:
     """Only the locations on land."""
     globe = require("global_land_mask", "climate", "The land mask").globe
     land = globe.is_land(data["lat"].values, data["lon"].values)
     return data.isel(location=np.flatnonzero(land))
 
 
-def axis_attributes(axis: str, given: Any) -> dict[str, Any]:
+def axis_attributes(axis: str, given: DataArray) -> dict[str, str]:
     """What is said of an axis of the answer: what the observation says of it, and what the CF conventions ask for."""
     own = {name: text for name, text in given.attrs.items() if name not in ("bounds", "climatology")}
     return {**(DEGREES.get(axis) or {"standard_name": "time"}), **own}
 
 
-def on_grid(data: Any, lat: Array, lon: Array) -> Any:
+def on_grid(data: Dataset, lat: Array, lon: Array) -> Dataset:
     """What has one value a location as maps over (lat, lon), NaN elsewhere; what relates locations stays as it is."""
     axes = {"lat": lat, "lon": lon}
-    rows, columns = (_places(data[axis].values, values) for axis, values in axes.items())
-    coordinates = {axis: (axis, values, data[axis].attrs) for axis, values in axes.items()}
-    gridded = data.rename(lat="location_lat", lon="location_lon").assign_coords(coordinates)
-    for name, field in data.data_vars.items():
-        if "location" in field.dims and not name.startswith("graph"):
-            flat = field.transpose(..., "location")
-            maps = np.full((*flat.shape[:-1], len(lat), len(lon)), np.nan)
-            maps[..., rows, columns] = flat.values
-            gridded[name] = ((*flat.dims[:-1], "lat", "lon"), maps, field.attrs)
-    relates = any("location" in field.dims for field in gridded.data_vars.values())
-    return gridded if relates else gridded.drop_dims("location")
+    mapped = [name for name, field in data.items() if "location" in field.dims and not name.startswith("graph")]
+    flat = data[mapped].drop_vars("location").set_index(location=list(axes))
+    maps = flat.unstack("location").reindex(axes).transpose(..., "lat", "lon")
+    maps = maps.assign_coords({axis: (axis, values, data[axis].attrs) for axis, values in axes.items()})
+    related = data.drop_vars(mapped).rename({axis: f"location_{axis}" for axis in axes})
+    relates = any("location" in field.dims for field in related.data_vars.values())
+    return maps.merge(related if relates else related.drop_dims("location"))
 
 
-def _places(values: Array, axis: Array) -> NDArray[np.intp]:
-    """Where on an axis, in any order, each of some of its values is."""
-    order = np.argsort(axis)
-    return np.asarray(order[np.searchsorted(axis, values, sorter=order)], dtype=np.intp)
-
-
-def to_cells(data: Any, places: Any, method: str, source: str) -> Any:
+def to_cells(data: DataArray, places: DataArray, method: str, source: str) -> DataArray:
     """Model output at the observation's locations: bilinear or nearest on its own grid, or location by location."""
     if "location" in data.dims:
         if "location" not in data.coords or "location" not in places.coords:
@@ -319,12 +311,12 @@ def to_cells(data: Any, places: Any, method: str, source: str) -> Any:
     return grid.chunk({"lat": -1, "lon": -1}).interp(wanted, method=kind).transpose("time", "location")
 
 
-def _around_the_globe(data: Any) -> Any:
+def _around_the_globe(data: DataArray) -> DataArray:
     """A grid that begins after its widest gap, so that no region is cut at the date line.
 
     A global grid has its first and last columns repeated, so that no cell lies outside.
     """
-    xarray: Any = require("xarray", "climate", "Climate data")
+    xarray = require("xarray", "climate", "Climate data")
     lon = data["lon"].values
     gaps = np.diff(lon, append=lon[:1] + 360.0)
     if gaps[-1] < gaps.max() - SAME:
@@ -338,7 +330,7 @@ def _around_the_globe(data: Any) -> Any:
     return xarray.concat([left, data, right], "lon")
 
 
-def named_members(ensemble: Any, variable: str | None) -> dict[str, Any]:
+def named_members(ensemble: Members, variable: str | None) -> dict[str, DataArray]:
     """An ensemble in any of its forms as one DataArray per member."""
     if isinstance(ensemble, Mapping) and not hasattr(ensemble, "data_vars"):
         return {str(name): pick(field, variable, str(name)) for name, field in ensemble.items()}
@@ -349,8 +341,8 @@ def named_members(ensemble: Any, variable: str | None) -> dict[str, Any]:
         names = data["member"].values if "member" in data.coords else range(data.sizes["member"])
         return {str(name): data.isel(member=k, drop=True) for k, name in enumerate(names)}
     if isinstance(ensemble, str | Path):
-        return open_member_files([ensemble], variable)
+        return open_members([ensemble], variable)
     items = list(ensemble)
     if items and all(isinstance(item, str | Path) for item in items):
-        return open_member_files(items, variable)
+        return open_members(items, variable)
     return {f"member {k + 1}": pick(item, variable, f"member {k + 1}") for k, item in enumerate(items)}
