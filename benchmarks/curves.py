@@ -29,7 +29,7 @@ from benchmarks.rival_methods import boosted, deviance, fitted, predicted, proce
 from benchmarks.rival_sets import SETS, Cut, Rows, cut
 from mssl import MSSLClassifierCV, MSSLRegressorCV
 from mssl.datasets import load_enb, load_slump, make_curved_tasks
-from mssl.datasets._curved import CURVES
+from mssl.datasets._generators import CURVES
 
 RECORDS = Path(__file__).parent / "results" / "curves.jsonl"
 PAGE = Path(__file__).parent.parent / "docs" / "curves.md"

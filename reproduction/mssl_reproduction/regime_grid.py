@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from mssl._validation import check_number, check_whole_number
-from mssl.datasets._climate_like import grid_adjacency, laplacian_precision
+from mssl.datasets._generators import grid_adjacency, laplacian_precision
 from mssl.datasets._layout import names
 
 _BOX = (-50.0, 10.0, -80.0, -35.0)  # south, north, west, east

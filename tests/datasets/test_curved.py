@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mssl.datasets import make_curved_tasks
-from mssl.datasets._curved import _COMPONENTS, CURVES
+from mssl.datasets._generators import _COMPONENTS, CURVES
 from mssl.exceptions import LayoutError, ParameterError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mssl import datasets
-from mssl.datasets import _fetch, _registry
+from mssl.datasets import _fetch
 from mssl.exceptions import DatasetError, MissingDependencyError
 
 needs_data = pytest.mark.skipif(not os.environ.get("MSSL_DATA"), reason="MSSL_DATA is not set")
@@ -22,7 +22,7 @@ BODY = b"a small data file\n" * 1000
 
 
 def known(body=BODY, path="some/file.mat", check="sha256", urls=()):
-    return _registry.DataFile(path, check, _fetch.digest(body, check), urls)
+    return _fetch.DataFile(path, check, _fetch.digest(body, check), urls)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -213,7 +213,7 @@ def test_the_cache_is_where_the_platform_wants_it(monkeypatch, platform, variabl
 @needs_data
 @pooch_only
 def test_a_registered_file_travels_from_a_mirror_to_a_loader(server, cache):
-    file = _registry.info("landmine").files[0]
+    file = _fetch.info("landmine").files[0]
     server.bodies["/" + file.path] = (Path(DATA) / file.path).read_bytes()
     assert datasets.fetch("landmine", base_url=server.url) == [cache / file.path]
     assert datasets.load_landmine().X.shape == (9674, 9)

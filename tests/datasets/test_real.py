@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from mssl import datasets
-from mssl.datasets import _climate, _fetch
+from mssl.datasets import _fetch, _loaders
 from mssl.exceptions import DatasetError, LayoutError, MissingDependencyError, ParameterError
 
 needs_data = pytest.mark.skipif(not os.environ.get("MSSL_DATA"), reason="MSSL_DATA is not set")
@@ -151,17 +151,17 @@ def test_export_leaves_nothing_where_it_fails(tmp_path, monkeypatch):
 
 def test_centroid_of_known_shapes():
     square = np.array([[10.0, 0.0], [10.0, 4.0], [20.0, 4.0], [20.0, 0.0]])
-    assert _climate.centroid([square]) == pytest.approx((2.0, 15.0))
-    assert _climate.centroid([square[::-1]]) == pytest.approx((2.0, 15.0))
+    assert _loaders.centroid([square]) == pytest.approx((2.0, 15.0))
+    assert _loaders.centroid([square[::-1]]) == pytest.approx((2.0, 15.0))
     east = np.array([[160.0, 0.0], [160.0, 10.0], [180.0, 10.0], [180.0, 0.0]])
     west = np.array([[180.0, 0.0], [180.0, 10.0], [220.0, 10.0], [220.0, 0.0]])
-    assert _climate.centroid([east, west]) == pytest.approx((5.0, -170.0))
+    assert _loaders.centroid([east, west]) == pytest.approx((5.0, -170.0))
 
 
 def test_missing_months_are_filled_from_the_years_around():
     X = np.arange(48 * 2 * 3, dtype=float).reshape(48, 2, 3) ** 1.5
     X[[0, 20, 47], 1, 2] = np.nan
-    filled, missing = _climate.fill_months(X)
+    filled, missing = _loaders.fill_months(X)
     assert np.argwhere(missing).tolist() == [[0, 1, 2], [20, 1, 2], [47, 1, 2]]
     assert filled[0, 1, 2] == X[12, 1, 2]
     assert filled[20, 1, 2] == (X[8, 1, 2] + X[32, 1, 2]) / 2
@@ -169,11 +169,11 @@ def test_missing_months_are_filled_from_the_years_around():
     np.testing.assert_array_equal(filled[~missing], X[~missing])
     X[8, 1, 2] = np.nan
     with pytest.raises(DatasetError, match="neighbouring years"):
-        _climate.fill_months(X)
+        _loaders.fill_months(X)
 
 
 def test_damaged_mat_files_are_explained(tmp_path):
-    from mssl.datasets._real import read_cells
+    from mssl.datasets._loaders import read_cells
 
     path = tmp_path / "broken.mat"
     path.write_bytes(b"no MAT file at all" * 20)
@@ -184,7 +184,7 @@ def test_damaged_mat_files_are_explained(tmp_path):
 def test_mat_cells_that_do_not_match_are_refused(tmp_path):
     from scipy.io import savemat
 
-    from mssl.datasets._real import read_cells
+    from mssl.datasets._loaders import read_cells
 
     cells = np.empty((1, 2), dtype=object)
     cells[0, 0], cells[0, 1] = np.ones((3, 2)), np.ones((4, 2))

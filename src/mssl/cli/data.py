@@ -73,7 +73,7 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
       mssl datasets export digit-pairs pairs.csv --subsample 40
     """
     from mssl.datasets import export as write
-    from mssl.datasets._registry import info
+    from mssl.datasets._fetch import info
     from mssl.exceptions import ParameterError
 
     options: dict[str, Any] = {} if subsample is None else {"subsample": subsample, "random_state": seed}

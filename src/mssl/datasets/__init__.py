@@ -11,20 +11,22 @@ Licences and citations: see ``available()``, and ``DESCR`` and ``licence`` of ev
 from typing import TYPE_CHECKING, Any
 
 from mssl import _moved
-from mssl.datasets._climate import load_climate
-from mssl.datasets._climate_like import make_climate_like
-from mssl.datasets._curved import make_curved_tasks
-from mssl.datasets._export import export, load
 from mssl.datasets._fetch import available, fetch
-from mssl.datasets._generators import make_clustered_tasks, make_residual_graph
-from mssl.datasets._real import (
+from mssl.datasets._generators import make_climate_like, make_clustered_tasks, make_curved_tasks, make_residual_graph
+from mssl.datasets._loaders import (
+    export,
+    load,
+    load_climate,
     load_digit_pairs,
+    load_el_nino,
+    load_enb,
+    load_irish_wind,
     load_landmine,
     load_letter,
     load_mnist_pairs,
+    load_slump,
     load_spam,
 )
-from mssl.datasets._regression import load_el_nino, load_enb, load_irish_wind, load_slump
 
 __all__ = [
     "available",

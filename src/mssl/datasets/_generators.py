@@ -1,21 +1,80 @@
-"""Synthetic tasks whose coefficients, intercepts and task graph are known.
+"""Synthetic tasks whose truth is known: coefficients, intercepts and task graph, curves, or a climate ensemble.
 
-The coefficients, the training rows and the test rows come from three independent random streams of one seed:
-another ``n_samples`` changes neither the truth nor the test set.
+The truth, the training rows and the test rows come from three independent random streams of one seed: another
+``n_samples`` changes neither the truth nor the test set.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from mssl._typing import Array, Seed
+from mssl._typing import Array, Index, Mask, Seed
 from mssl._validation import check_array, check_choice, check_number, check_whole_number, refused
-from mssl.datasets._graphs import PAPER_CLUSTERS, ClusterGraph
-from mssl.datasets._layout import bunch, made, names
+from mssl.datasets._layout import Part, bunch, by_month, calendar_from, made, names
 from mssl.exceptions import LayoutError, ParameterError
+from mssl.structures.laplacian import great_circle
+
+PAPER_CLUSTERS = ((0, 1, 2, 3), (4, 5, 6, 7, 8, 9))
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterGraph:
+    """Tasks in clusters that do not overlap; a task in none of them is an outlier.
+
+    Attributes
+    ----------
+    labels : ndarray of int of shape (K,)
+        Cluster of every task, −1 for outliers.
+    covariance : ndarray of shape (K, K)
+        A block per cluster; outliers have variance one and no correlation.
+    edges : ndarray of bool of shape (K, K)
+        All pairs inside a cluster, or neighbours only for chains; every task with itself.
+    """
+
+    labels: Index
+    covariance: Array
+    edges: Mask
+
+    @classmethod
+    def build(
+        cls, clusters: Sequence[Sequence[int]], n_tasks: int, *, kind: str, correlation: float, spread: float = 0.0
+    ) -> ClusterGraph:
+        """The graph of a kind of clusters."""
+        labels, covariance, edges = np.full(n_tasks, -1), np.eye(n_tasks), np.eye(n_tasks, dtype=bool)
+        for number, members in enumerate(clusters):
+            for task in members:
+                if not 0 <= task < n_tasks:
+                    raise refused("clusters", clusters, f"task {task} is none of 0 … {n_tasks - 1}")
+                if labels[task] >= 0:
+                    raise refused("clusters", clusters, f"task {task} is named twice, but may be in one cluster only")
+                labels[task] = number
+            block, position = np.ix_(members, members), np.arange(len(members))
+            apart = np.abs(position[:, None] - position).astype(float)
+            edges[block] = apart <= 1 if kind == "chain" else True
+            if kind in ("centres", "sparse"):
+                covariance[block] = 1.0 + spread**2 * (apart == 0)
+            else:
+                covariance[block] = correlation ** (apart if kind == "chain" else apart > 0)
+        return cls(labels, covariance, edges)
+
+    def precision(self) -> Array:
+        """Inverse of the covariance, with exact zeros where the graph has no edge."""
+        smallest = float(np.linalg.eigvalsh(self.covariance)[0])
+        if not smallest > 1e-12 * float(np.trace(self.covariance)) / len(self.covariance):
+            raise ParameterError(
+                f"The smallest eigenvalue of the tasks' covariance is {smallest:.2g}; it has to be positive definite. "
+                "Choose spread > 0, and a correlation below 1 and above −1/(m − 1) for clusters of m tasks "
+                "(above −1 for chains)."
+            )
+        precision = np.linalg.inv(self.covariance)
+        return np.where(self.edges, (precision + precision.T) / 2, 0.0)
+
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
 FAMILIES = ("gaussian", "binary", "poisson")
@@ -312,4 +371,333 @@ def make_residual_graph(
         task_names=names("task", n_tasks),
         feature_names=names("x", n_features),
         known={**known, "coef": coef, "intercept": intercept},
+    )
+
+
+_REFERENCE = 20_000  # rows that the components' means and variances are computed from
+
+
+def _friedman(X: Array) -> tuple[Array, Array]:
+    """The two parts of Friedman's circuit: resistance and reactance."""
+    frequency = (40.0 + 520.0 * X[:, 1]) * np.pi
+    return 100.0 * X[:, 0], frequency * X[:, 2] - 1.0 / (frequency * (1.0 + 10.0 * X[:, 3]))
+
+
+def _additive(X: Array) -> list[Array]:
+    return [np.sin(2 * np.pi * X[:, 0]), (X[:, 1] - 0.5) ** 2, np.exp(3.0 * X[:, 2]), np.abs(X[:, 3] - 0.4), X[:, 4]]
+
+
+# The columns that the components need, the components, and what each counts in the part that tasks share.
+_COMPONENTS: dict[str, tuple[int, Callable[[Array], Sequence[Array]], Sequence[float]]] = {
+    "friedman1": (
+        5,
+        lambda X: [np.sin(np.pi * X[:, 0] * X[:, 1]), (X[:, 2] - 0.5) ** 2, X[:, 3], X[:, 4]],
+        (10.0 * 0.28, 20.0 * 0.0745, 10.0 * 0.289, 5.0 * 0.289),
+    ),
+    "friedman2": (4, lambda X: [np.hypot(*_friedman(X)), *X.T[:4]], (1.0, 0.0, 0.0, 0.0, 0.0)),
+    "friedman3": (4, lambda X: [np.arctan2(*_friedman(X)[::-1]), *X.T[:4]], (1.0, 0.0, 0.0, 0.0, 0.0)),
+    "additive": (5, _additive, (1.0, 1.0, 1.0, 1.0, 1.0)),
+    "step": (3, lambda X: list((X[:, :3] > (0.5, 0.3, 0.7)).T.astype(float)), (1.0, 1.0, 1.0)),
+    "linear": (5, lambda X: list(X.T[:5]), (1.0, -1.0, 0.5, 0.5, -0.25)),
+    "noise": (1, lambda X: [], ()),
+}
+CURVES = tuple(_COMPONENTS)
+
+
+def make_curved_tasks(
+    kind: str = "additive",
+    *,
+    n_tasks: int = 10,
+    n_features: int = 10,
+    n_samples: int | Sequence[int] = 50,
+    n_test: int | Sequence[int] = 200,
+    deviation: float = 0.2,
+    noise: float = 0.5,
+    level: float = 1.0,
+    layout: str = "long",
+    as_frame: bool = False,
+    random_state: Seed = None,
+) -> Bunch:
+    r"""Tasks whose targets are curves of the columns: one shape for all tasks, and deviations of each.
+
+    .. math:: y_{ki} = b_k + \sum_j (c_j + \text{deviation} \cdot s\, \varepsilon_{kj})\, \varphi_j(x_{ki})
+              + \text{noise} \cdot e_{ki}, \qquad \varepsilon, e \sim N(0, 1), \quad b_k \sim N(0, \text{level}^2)
+
+    Columns are uniform on (0, 1), and the components φ have mean 0 and variance 1. The shared part has a variance of
+    about 1, s is the root mean square of the c that are not zero.
+
+    - ``"friedman1"``: sin(π x₁x₂), (x₃ − ½)², x₄, x₅, in Friedman's proportions;
+    - ``"friedman2"``, ``"friedman3"``: impedance and phase of a circuit, with straight lines as deviations;
+    - ``"additive"``: a sine, a parabola, an exponential, a kink and a line, of one column each;
+    - ``"step"``: three jumps; ``"linear"``: five lines; ``"noise"``: nothing.
+
+    Parameters
+    ----------
+    kind : {"friedman1", "friedman2", "friedman3", "additive", "step", "linear", "noise"}
+    n_tasks : int
+    n_features : int
+        Columns; those that no component uses are noise.
+    n_samples, n_test : int or sequence of K int
+        Rows per task for training and for testing.
+    deviation : float
+        How much tasks differ.
+    noise : float
+        Standard deviation of the noise.
+    level : float
+        Standard deviation of the tasks' intercepts.
+    layout : {"long", "aligned"}
+        "aligned" needs equal sizes.
+    as_frame : bool
+        pandas tables; a long X has the column ``task``.
+    random_state : None, int or numpy.random.Generator
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X, y, tasks, X_test, y_test, tasks_test`` in the layout, ``mean_test`` (``y_test`` without its noise),
+        ``weights`` (K, number of components), ``task_names``, ``feature_names``, ``DESCR``, ``licence``, ``source``.
+
+    References
+    ----------
+    Friedman (1991), Multivariate adaptive regression splines, Annals of Statistics 19, 1–67.
+    https://doi.org/10.1214/aos/1176347963
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_curved_tasks
+    >>> problem = make_curved_tasks("friedman1", random_state=0)
+    >>> problem.X.shape, problem.X_test.shape, problem.weights.shape
+    ((500, 10), (2000, 10), (10, 4))
+    """
+    check_choice("kind", kind, CURVES)
+    least, components, sizes = _COMPONENTS[kind]
+    n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
+    n_features = check_whole_number("n_features", n_features, low=least)
+    train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
+    for name, value in (("deviation", deviation), ("noise", noise), ("level", level)):
+        check_number(name, value, low=0)
+
+    shared = np.asarray(sizes) / np.linalg.norm(sizes)
+    size = 1.0 / np.sqrt(max(int(np.count_nonzero(shared)), 1))
+    truth, training, testing = np.random.default_rng(random_state).spawn(3)
+    weights = shared + deviation * size * truth.standard_normal((n_tasks, len(shared)))
+    intercept = level * truth.standard_normal(n_tasks)
+
+    def curves(X: Array) -> Array:
+        return np.reshape(components(X), (len(shared), len(X)))
+
+    reference = curves(np.random.default_rng(0).uniform(size=(_REFERENCE, n_features)))
+    centre, spread = reference.mean(axis=1, keepdims=True), reference.std(axis=1, keepdims=True)
+
+    def draw(rng: np.random.Generator, sizes: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
+        designs = [rng.uniform(size=(rows, n_features)) for rows in sizes]
+        fits = [b + w @ ((curves(X) - centre) / spread) for b, w, X in zip(intercept, weights, designs, strict=True)]
+        return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
+
+    *tested, fits = draw(testing, test)
+    means_test = np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1)
+    return bunch(
+        made("make_curved_tasks"),
+        draw(training, train)[:2],
+        (tested[0], tested[1]),
+        text=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
+        layout=layout,
+        as_frame=as_frame,
+        task_names=names("task", n_tasks),
+        feature_names=names("x", n_features),
+        known={"mean_test": means_test, "weights": weights, "intercept": intercept},
+    )
+
+
+def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
+    """Four-neighbour graph of a latitude × longitude grid, cells numbered row by row."""
+    cells = np.arange(n_lat * n_lon).reshape(n_lat, n_lon)
+    left = np.concatenate([cells[:-1].ravel(), cells[:, :-1].ravel()])
+    right = np.concatenate([cells[1:].ravel(), cells[:, 1:].ravel()])
+    adjacency = np.zeros((cells.size, cells.size), dtype=bool)
+    adjacency[left, right] = adjacency[right, left] = True
+    return adjacency
+
+
+def laplacian_precision(weights: np.ndarray) -> np.ndarray:
+    """Precision I + L of a weighted graph, rescaled so that every variance is one.
+
+    With L the graph Laplacian, I + L is positive definite and has the graph's zero pattern, which the
+    rescaling by the square roots of the variances keeps.
+    """
+    precision = np.eye(len(weights)) + np.diag(weights.sum(axis=1)) - weights
+    deviation = np.sqrt(np.diag(np.linalg.inv(precision)))
+    return precision * np.outer(deviation, deviation)
+
+
+def _grid(n_lat: int, n_lon: int, box: tuple[float, float, float, float]) -> np.ndarray:
+    south, north, west, east = box
+    if not (-90 <= south <= north <= 90 and west <= east <= west + 360):
+        allowed = "give (south, north, west, east) in degrees, −90 ≤ south ≤ north ≤ 90 and west ≤ east ≤ west + 360"
+        raise refused("box", box, allowed)
+    latitudes, longitudes = np.meshgrid(np.linspace(south, north, n_lat), np.linspace(west, east, n_lon), indexing="ij")
+    return np.column_stack([latitudes.ravel(), longitudes.ravel()])
+
+
+def _long_range(rng: np.random.Generator, coordinates: np.ndarray, neighbours: np.ndarray, n_links: int) -> np.ndarray:
+    """(n_links, 2) pairs of cells drawn from the more distant half of all pairs that are no neighbours."""
+    left, right = np.nonzero(np.triu(~neighbours, k=1))
+    distance = great_circle(coordinates)[left, right]
+    far = np.flatnonzero(distance >= np.median(distance)) if distance.size else np.zeros(0, dtype=int)
+    check_whole_number("n_links", n_links, low=0, high=far.size, remedy="The grid has so many distant pairs.")
+    chosen = np.sort(rng.permutation(far)[:n_links])
+    return np.column_stack([left[chosen], right[chosen]])
+
+
+def _world(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int],
+    box: tuple[float, float, float, float],
+    *,
+    n_links: int,
+    coupling: float,
+    noise: float,
+    bias: float,
+) -> dict[str, np.ndarray]:
+    """Everything that does not change with the months: graph, climate, biases and the true combination."""
+    n_lat, n_lon, n_members = shape
+    coordinates, neighbours = _grid(n_lat, n_lon, box), grid_adjacency(n_lat, n_lon)
+    links = _long_range(rng, coordinates, neighbours, n_links)
+    adjacency = neighbours.copy()
+    adjacency[links[:, 0], links[:, 1]] = adjacency[links[:, 1], links[:, 0]] = True
+    precision = laplacian_precision(coupling * adjacency) / noise**2
+    covariance = np.linalg.inv(precision)
+    latitude, n_cells = coordinates[:, 0], len(coordinates)
+    mean = 28 - 0.45 * np.abs(latitude)
+    gain = 1 + 0.05 * rng.standard_normal(n_members)
+    biases = bias * (rng.standard_normal(n_members) + 0.5 * rng.standard_normal((n_cells, n_members)))
+    # Weights that vary smoothly over the grid: the residuals' graph relates the coefficients too.
+    smooth = np.linalg.cholesky(covariance) @ rng.standard_normal((n_cells, n_members)) / noise
+    coef = (1 + 0.5 * smooth) / n_members
+    return {
+        "coordinates": coordinates,
+        "links": links,
+        "adjacency": adjacency & (coupling > 0),
+        "precision": precision,
+        "covariance": covariance,
+        "mean": mean,
+        "amplitude": np.sign(latitude) * (1 + 0.2 * np.abs(latitude)),
+        "gain": gain,
+        "bias": biases,
+        "coef": coef,
+        # The observation has the cell's mean, so the members' biases have to be corrected.
+        "intercept": mean - (coef * (mean[:, None] * gain + biases)).sum(axis=1),
+    }
+
+
+def _observe(
+    rng: np.random.Generator,
+    world: dict[str, np.ndarray],
+    months: np.ndarray,
+    warming: np.ndarray,
+    variability: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, K, M) members and (n, K) observations of some months."""
+    season = -np.cos(2 * np.pi * (months.astype(int) % 12) / 12)[:, None] * world["amplitude"]
+    forced = (world["mean"] + season)[:, :, None] * world["gain"] + warming[:, None, None] + world["bias"]
+    X = forced + variability * rng.standard_normal(forced.shape)
+    root = np.linalg.cholesky(world["covariance"])
+    residuals = rng.standard_normal((len(months), len(root))) @ root.T
+    return X, np.einsum("nkm,km->nk", X, world["coef"]) + world["intercept"] + residuals
+
+
+def make_climate_like(
+    *,
+    n_lat: int = 5,
+    n_lon: int = 5,
+    n_members: int = 10,
+    n_samples: int = 600,
+    n_test: int = 120,
+    box: tuple[float, float, float, float] = (-50.0, 10.0, -80.0, -35.0),
+    n_links: int = 4,
+    coupling: float = 1.0,
+    noise: float = 0.5,
+    bias: float = 1.5,
+    variability: float = 1.0,
+    trend: float = 0.2,
+    first_month: str = "1901-01",
+    layout: str = "aligned",
+    as_frame: bool = False,
+    random_state: Seed = None,
+) -> Bunch:
+    r"""Ensemble of climate models on a grid, with a known combination and a known graph of residuals.
+
+    Member m in cell k and month t has the cell's mean and seasonal cycle (colder and wider towards the
+    poles, reversed in the south) times a gain near one, a trend, a bias of member and cell, and weather of
+    its own.
+    The observation combines the members, with weights around 1/M that are alike in neighbouring cells:
+
+    .. math:: y_{tk} = x_{tk}^\top w_k + b_k + e_{tk}, \qquad e_{t\cdot} \sim N(0, \text{noise}^2 \Omega^{-1})
+
+    where Ω is I + coupling · L rescaled to unit variances and L is the Laplacian of the four-neighbour grid
+    with ``n_links`` links between distant cells. The test months follow the training months.
+
+    Parameters
+    ----------
+    n_lat, n_lon, n_members : int
+        Grid and number of models; K = n_lat · n_lon tasks.
+    n_samples, n_test : int
+        Months for training and testing.
+    box : (south, north, west, east)
+        In degrees.
+    n_links : int
+        Links between distant cells.
+    coupling : float
+        Weight of an edge, at least 0; stronger means more correlated residuals.
+    noise, bias, variability : float
+        Standard deviations in °C of residuals, member biases and members' own weather.
+    trend : float
+        Warming in °C per ten years.
+    first_month : str
+        "YYYY-MM".
+    layout : {"aligned", "long"}
+    as_frame : bool
+        pandas tables (long layout only).
+    random_state : None, int or numpy.random.Generator
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        As :func:`load_climate`, with the test part ``X_test, y_test, tasks_test, months_test, calendar_test``,
+        and the truth: ``coef`` (K, M), ``intercept`` (K,), ``precision``, ``covariance`` and ``adjacency``
+        of the residuals, ``links`` (n_links, 2).
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_climate_like
+    >>> world = make_climate_like(random_state=0)
+    >>> world.X.shape, world.y.shape, world.coordinates.shape, world.links.shape
+    ((600, 25, 10), (600, 25), (25, 2), (4, 2))
+    """
+    sizes = {"n_lat": n_lat, "n_lon": n_lon, "n_members": n_members, "n_samples": n_samples, "n_test": n_test}
+    for name, value in sizes.items():
+        check_whole_number(name, value, low=1)
+    check_number("noise", noise, above=0)
+    for name, deviation in {"coupling": coupling, "bias": bias, "variability": variability}.items():
+        check_number(name, deviation, low=0)
+    truth, training, testing = np.random.default_rng(random_state).spawn(3)
+    world = _world(truth, (n_lat, n_lon, n_members), box, n_links=n_links, coupling=coupling, noise=noise, bias=bias)
+    months = calendar_from(first_month, n_samples + n_test)
+    warming = trend * np.arange(len(months)) / 120
+    members = names("member", n_members)
+
+    def part(rng: np.random.Generator, rows: slice) -> Part:
+        return by_month(*_observe(rng, world, months[rows], warming[rows], variability), months[rows])
+
+    known = ("coef", "intercept", "covariance", "precision", "adjacency", "links", "coordinates")
+    return bunch(
+        made("make_climate_like", "observed"),
+        part(training, slice(n_samples)),
+        part(testing, slice(n_samples, None)),
+        text=f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C.",
+        layout=layout,
+        as_frame=as_frame,
+        task_names=names("cell", n_lat * n_lon),
+        feature_names=members,
+        known={"member_names": members, **{key: world[key] for key in known}},
     )

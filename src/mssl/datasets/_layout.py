@@ -12,7 +12,7 @@ from sklearn.utils import Bunch
 
 from mssl._typing import Labels
 from mssl._validation import check_choice
-from mssl.datasets._registry import DatasetInfo
+from mssl.datasets._fetch import DatasetInfo
 from mssl.exceptions import LayoutError, require
 
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ def names(word: str, count: int) -> Labels:
     """Zero-padded names, so that sorting them keeps the order of the tasks."""
     width = len(str(count))
     return np.array([f"{word} {number:0{width}d}" for number in range(1, count + 1)])
+
+
+def calendar_from(first: str, count: int) -> np.ndarray:
+    """Months in a row as datetime64[M]."""
+    return np.datetime64(first, "M") + np.arange(count)
+
+
+def by_month(X: np.ndarray, y: np.ndarray, months: np.ndarray) -> Part:
+    """Aligned arrays as a design and a target per task, with the month of every row."""
+    beside = {"months": months, "calendar": months.astype(int) % 12 + 1}
+    return list(X.swapaxes(0, 1)), list(y.T), beside
 
 
 def bunch(
