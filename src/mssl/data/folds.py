@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -91,16 +91,15 @@ class TaskSplitter(BaseCrossValidator):
         """The same where tasks, groups and times are given apart; a splitter takes those that it needs."""
 
 
+@dataclass(eq=False, repr=False)
 class _Dealt(TaskSplitter):
     """Splitters that deal out rows or groups, shuffled or not."""
 
-    def __init__(
-        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
-    ) -> None:
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.task_column = task_column
+    n_splits: int = 5
+    _: KW_ONLY
+    shuffle: bool = True
+    random_state: Any = 0
+    task_column: Any = None
 
     def _random(self) -> Any:
         """What shuffles, or None."""
@@ -508,6 +507,7 @@ def deal_groups(
     return fold[group]
 
 
+@dataclass(eq=False, repr=False)
 class TaskBlockKFold(TaskSplitter):
     """Folds that are blocks of time, the same for all tasks.
 
@@ -536,12 +536,12 @@ class TaskBlockKFold(TaskSplitter):
     [0 1]
     """
 
-    _third = "order"
+    n_splits: int = 5
+    _: KW_ONLY
+    forward: bool = False
+    task_column: Any = None
 
-    def __init__(self, n_splits: int = 5, *, forward: bool = False, task_column: Any = None) -> None:
-        self.n_splits = n_splits
-        self.forward = forward
-        self.task_column = task_column
+    _third = "order"
 
     def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
         """The same where tasks and groups are given apart; a group has the time of its first row."""
@@ -609,6 +609,7 @@ class _InTime(TaskSplitter):
             yield np.flatnonzero((place >= begin) & (place < end)), np.flatnonzero((place >= test) & (place < last))
 
 
+@dataclass(eq=False, repr=False)
 class MovingWindowSplit(_InTime):
     """Windows of fixed length that move through time: train on one, test on what follows.
 
@@ -635,14 +636,12 @@ class MovingWindowSplit(_InTime):
     [2 3 4] [5 6]
     """
 
-    def __init__(
-        self, n_train: int, n_test: int, *, step: int | None = None, gap: int = 0, task_column: Any = None
-    ) -> None:
-        self.n_train = n_train
-        self.n_test = n_test
-        self.step = step
-        self.gap = gap
-        self.task_column = task_column
+    n_train: int
+    n_test: int
+    _: KW_ONLY
+    step: int | None = None
+    gap: int = 0
+    task_column: Any = None
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Number of windows that fit the rows of X."""
@@ -667,6 +666,7 @@ class MovingWindowSplit(_InTime):
             yield begin, begin + self.n_train, begin + length - self.n_test, begin + length
 
 
+@dataclass(eq=False, repr=False)
 class TaskTimeSeriesSplit(_InTime):
     """Growing training parts in the order of time, within every task.
 
@@ -691,10 +691,10 @@ class TaskTimeSeriesSplit(_InTime):
     [0 1 3 4] [2 5]
     """
 
-    def __init__(self, n_splits: int = 5, *, gap: int = 0, task_column: Any = None) -> None:
-        self.n_splits = n_splits
-        self.gap = gap
-        self.task_column = task_column
+    n_splits: int = 5
+    _: KW_ONLY
+    gap: int = 0
+    task_column: Any = None
 
     def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         check_whole_number("n_splits", self.n_splits, low=1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from os import PathLike
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from sklearn.base import clone
 
 from mssl._renamed import Move, old_names
 from mssl._validation import warn
-from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
+from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.model_selection.search import SearchCV
@@ -211,33 +211,16 @@ class MSSLClassifierCV(SearchCV):
 
 
 @old_names(one_standard_error=_simplest)
+@dataclass(eq=False, repr=False)
 class MultiTaskGLMCV(MSSLRegressorCV):
     """The old name of ``MSSLRegressorCV(MultiTaskGLM(…), …, refit="best")``; it goes with 0.3."""
 
     _default = MultiTaskGLM
 
-    def __init__(
-        self,
-        estimator: MultiTaskGLM | MultiTaskClassifier | None = None,
-        param_grid: Mapping[str, Any] | None = None,
-        *,
-        cv: Any = None,
-        scoring: str | Callable[..., float] | None = None,
-        refit: str = "best",
-        search_tol: float = 1e-4,
-        n_jobs: int | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        verbose: int = 0,
-    ) -> None:
+    param_grid: str | Mapping[str, Any] | None = None
+    _: KW_ONLY
+    refit: str = "best"
+
+    def __post_init__(self) -> None:
         warn('MultiTaskGLMCV is now MSSLRegressorCV(MultiTaskGLM(…), …, refit="best").', FutureWarning)
-        super().__init__(
-            estimator,
-            "auto" if param_grid is None else param_grid,
-            cv=cv,
-            scoring=scoring,
-            refit=refit,
-            search_tol=search_tol,
-            n_jobs=n_jobs,
-            checkpoint=checkpoint,
-            verbose=verbose,
-        )
+        self.param_grid = "auto" if self.param_grid is None else self.param_grid

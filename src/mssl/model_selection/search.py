@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from inspect import getattr_static
 from operator import attrgetter
 from os import PathLike
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -131,6 +131,7 @@ def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
     return available
 
 
+@dataclass(eq=False, repr=False)
 class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     """The search over an estimator's parameters: folds, scores, the choice and the final fit.
 
@@ -138,36 +139,24 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     attributes are that estimator's own.
     """
 
-    _default: type[Any] = MSSLRegressor  # what is fitted where no estimator is given
+    estimator: MultiTaskEstimator | None = None
+    param_grid: str | Mapping[str, Any] | None = "auto"
+    _: KW_ONLY
+    cv: Any = None
+    scoring: str | Callable[..., float] | None = None
+    search: str = "coordinate"
+    refit: str = "average"
+    selection: str = "prediction"
+    stability: StabilitySelection | None = None
+    search_tol: float = 1e-4
+    n_jobs: int | None = None
+    checkpoint: str | PathLike[str] | None = None
+    verbose: int = 0
+    best_estimator_: MultiTaskEstimator = field(init=False)
+    best_params_: dict[str, Any] = field(init=False)
+    stability_: StabilitySelection = field(init=False)
 
-    def __init__(
-        self,
-        estimator: MultiTaskEstimator | None = None,
-        param_grid: str | Mapping[str, Any] = "auto",
-        *,
-        cv: Any = None,
-        scoring: str | Callable[..., float] | None = None,
-        search: str = "coordinate",
-        refit: str = "average",
-        selection: str = "prediction",
-        stability: StabilitySelection | None = None,
-        search_tol: float = 1e-4,
-        n_jobs: int | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.cv = cv
-        self.scoring = scoring
-        self.search = search
-        self.refit = refit
-        self.selection = selection
-        self.stability = stability
-        self.search_tol = search_tol
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    _default: ClassVar[type[Any]] = MSSLRegressor  # what is fitted where no estimator is given
 
     @staticmethod
     def _old_positions(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -176,10 +165,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         if not any(lists) or hasattr(args[0], "get_params"):
             return args, params
         return (), {**dict(zip(("graph_penalties", "coef_penalties"), args, strict=False)), **params}
-
-    best_estimator_: MultiTaskEstimator
-    best_params_: dict[str, Any]
-    stability_: StabilitySelection
 
     def _template(self) -> Any:
         """What is fitted, with the parameters that are not searched."""

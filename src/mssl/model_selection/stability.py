@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers,
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
 
 
+@dataclass(eq=False, repr=False)
 class StabilitySelection(SingleThreaded, BaseEstimator):
     """Select the edges between tasks that most random halves of the data agree on.
 
@@ -119,34 +120,19 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        subsample: str = "features",
-        threshold: float = 0.9,
-        n_subsamples: int = 100,
-        path: tuple[float, float] = (0.3, 0.9),
-        n_points: int = 20,
-        complementary_pairs: bool = True,
-        block_length: int | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        checkpoint: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.subsample = subsample
-        self.threshold = threshold
-        self.n_subsamples = n_subsamples
-        self.path = path
-        self.n_points = n_points
-        self.complementary_pairs = complementary_pairs
-        self.block_length = block_length
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    estimator: Any = None
+    _: KW_ONLY
+    subsample: str = "features"
+    threshold: float = 0.9
+    n_subsamples: int = 100
+    path: tuple[float, float] = (0.3, 0.9)
+    n_points: int = 20
+    complementary_pairs: bool = True
+    block_length: int | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    checkpoint: Any = None
+    verbose: int = 0
 
     @all_or_nothing
     def fit(
