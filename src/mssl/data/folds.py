@@ -16,18 +16,17 @@ parts of tasks that have been read.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from mssl._typing import Index, Mask
+from mssl._typing import ArrayLike, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import (
     as_given,
@@ -42,32 +41,35 @@ from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
 Split = tuple[Index, Index]
+Given: TypeAlias = ArrayLike | None  # one entry per row
+CV: TypeAlias = int | BaseCrossValidator | Iterable[tuple[ArrayLike, ArrayLike]] | None
+"""What ``cv=`` takes: a number of folds, a splitter, or pairs of training and test rows."""
 
 
 class TaskSplitter(BaseCrossValidator):
     """What all splitters share: finding out which task each row belongs to."""
 
     n_splits: int
-    task_column: Any
+    task_column: Hashable
     _third = "tasks"  # what the third argument of split is, which scikit-learn calls groups
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: Any = None, y: Given = None, groups: Given = None) -> int:
         """Number of folds."""
         return self.n_splits
 
-    def _tasks(self, X: Any, y: Any, groups: Any) -> tuple[NDArray[Any], Index]:
+    def _tasks(self, X: Any, y: Given, groups: Given) -> tuple[Labels, Index]:
         """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
         n = _num_samples(X)
         if groups is None and self.task_column is not None:
             groups = task_ids(X, self.task_column)
-        if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
+        if groups is None or (y is not None and np.ndim(y) == 2) or np.ndim(X) == 3:
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
         labels = read_labels(groups)
         if labels.shape != (n,):
             raise LayoutError(f"X has {n} rows, the task ids have shape {labels.shape}; give one id a row.")
         return number_tasks(labels)
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
+    def split(self, X: Any, y: Given = None, groups: Given = None) -> Iterator[Split]:
         """Yield training and test rows.
 
         Parameters
@@ -84,10 +86,10 @@ class TaskSplitter(BaseCrossValidator):
         ------
         train, test : ndarrays of int
         """
-        yield from self.of_tasks(X, y, **{self._third: groups})
+        yield from self.of_tasks(X, y, **{"tasks": None, "groups": None, "order": None, self._third: groups})
 
     @abstractmethod
-    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same where tasks, groups and times are given apart; a splitter takes those that it needs."""
 
 
@@ -98,8 +100,8 @@ class _Dealt(TaskSplitter):
     n_splits: int = 5
     _: KW_ONLY
     shuffle: bool = True
-    random_state: Any = 0
-    task_column: Any = None
+    random_state: int | np.random.RandomState | None = 0
+    task_column: Hashable = None
 
     def _random(self) -> Any:
         """What shuffles, or None."""
@@ -140,7 +142,7 @@ class Folds:
         return zip(self.train, self.test, strict=True)
 
     @classmethod
-    def from_cv(cls, data: TaskData, cv: Any = None, X: Any = None) -> Folds:
+    def from_cv(cls, data: TaskData, cv: CV = None, X: Any = None) -> Folds:
         """The folds that a ``cv=`` stands for, for tasks that have been read.
 
         Rows of one of ``data.occasions`` are on the same side of every fold; where ``data.order`` is given the folds
@@ -165,7 +167,7 @@ class Folds:
             X = X if X is None or len(present) == n_input else _safe_indexing(X, present)
             n_input = len(present)
         together = data.layout != "long"
-        y: NDArray[Any] = np.full((n_input, data.n_tasks) if together else n_input, np.nan)
+        y: Labels = np.full((n_input, data.n_tasks) if together else n_input, np.nan)
         labels = data.y.dtype.kind not in "fiub"
         y[(rows, data.task_of_row) if together else rows] = (
             np.unique(data.y, return_inverse=True)[1] if labels else data.y
@@ -222,7 +224,7 @@ class Folds:
         return cell, self.train[:, first], self.test[:, first]
 
 
-def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: Any = None) -> list[Split]:
+def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, order: Given = None) -> list[Split]:
     """The splits that a ``cv=`` stands for, as row numbers.
 
     Parameters
@@ -261,21 +263,21 @@ def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: 
     return splits
 
 
-def _in_time(cv: Any, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
     """The splits of a splitter that sees the rows in the order of time, where there is one."""
     # Scikit-learn's splitters do not know tasks, and most warn where groups are given.
     third = tasks if isinstance(cv, TaskSplitter) else groups
     if order is None:
-        yield from cv.split(X, y, third) if third is not None else cv.split(X, y)
+        yield from cv.split(X, y, *([] if third is None else [third]))
         return
     place = np.argsort(read_row_labels("order", order), kind="stable")
     X, y = (_safe_indexing(part if hasattr(part, "shape") else as_given(part), place) for part in (X, y))
-    third = None if third is None else _safe_indexing(read_row_labels("groups", third), place)
-    for train, test in cv.split(X, y, third) if third is not None else cv.split(X, y):
+    labels = [] if third is None else [_safe_indexing(read_row_labels("groups", third), place)]
+    for train, test in cv.split(X, y, *labels):
         yield np.sort(place[train]), np.sort(place[test])
 
 
-def _row_numbers(part: Any, n: int, fold: int) -> Index:
+def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
     """A part of a split as row numbers, from those or from a mask."""
     rows = np.asarray(part)
     if rows.dtype.kind == "b":
@@ -322,7 +324,7 @@ class TaskKFold(_Dealt):
     [2 3]
     """
 
-    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same; rows are taken to have nothing but their tasks in common."""
         names, of_row = self._tasks(X, y, tasks)
         most = np.bincount(of_row, minlength=len(names)).max()
@@ -385,7 +387,7 @@ def keep_classes(fold: Index, of_row: Index, classes: Sequence[Index]) -> None:
             fold[rows[0]], fold[other] = fold[other], here
 
 
-def class_rows(y: Any, n: int) -> list[Index]:
+def class_rows(y: Given, n: int) -> list[Index]:
     """Rows that hold each of two classes (in any task, where rows hold all tasks); none of other targets."""
     if y is None:
         return []
@@ -433,7 +435,7 @@ class TaskGroupKFold(_Dealt):
 
     _third = "groups"
 
-    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same where tasks are given apart; the order in time does not matter."""
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=2)
@@ -446,7 +448,7 @@ def deal_groups(
     group: Index,
     of_row: Index,
     classes: Sequence[Index],
-    names: NDArray[Any],
+    names: Labels,
     n_splits: int,
     random: Any,
     *,
@@ -539,11 +541,11 @@ class TaskBlockKFold(TaskSplitter):
     n_splits: int = 5
     _: KW_ONLY
     forward: bool = False
-    task_column: Any = None
+    task_column: Hashable = None
 
     _third = "order"
 
-    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same where tasks and groups are given apart; a group has the time of its first row."""
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
@@ -586,7 +588,7 @@ class TaskBlockKFold(TaskSplitter):
         return block[time]
 
 
-def _codes(name: str, values: Any, n: int) -> Index:
+def _codes(name: str, values: ArrayLike, n: int) -> Index:
     """Labels of n rows as numbers from 0 on, in their order."""
     return np.unique(read_row_labels(name, values, n), return_inverse=True)[1].astype(np.intp)
 
@@ -595,10 +597,10 @@ class _InTime(TaskSplitter):
     """Splitters that take the rows of each task to be in the order of time."""
 
     @abstractmethod
-    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
+    def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Begin and end of training and test part of each fold, as numbers of each task's rows."""
 
-    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same; rows are taken to be in the order of time."""
         names, of_row = self._tasks(X, y, tasks)
         sizes, order = np.bincount(of_row), np.argsort(of_row, kind="stable")
@@ -641,15 +643,15 @@ class MovingWindowSplit(_InTime):
     _: KW_ONLY
     step: int | None = None
     gap: int = 0
-    task_column: Any = None
+    task_column: Hashable = None
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: Any = None, y: Given = None, groups: Given = None) -> int:
         """Number of windows that fit the rows of X."""
         if X is None:
             raise ParameterError("X is None; give the rows, because the number of windows depends on them.")
-        return sum(1 for _ in self.split(X, y, groups))
+        return len(list(self.split(X, y, groups)))
 
-    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
+    def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         if np.ptp(sizes):
             raise LayoutError(
                 f"Tasks have between {sizes.min()} and {sizes.max()} rows; give aligned tasks of "
@@ -694,9 +696,9 @@ class TaskTimeSeriesSplit(_InTime):
     n_splits: int = 5
     _: KW_ONLY
     gap: int = 0
-    task_column: Any = None
+    task_column: Hashable = None
 
-    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
+    def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         check_whole_number("n_splits", self.n_splits, low=1)
         check_whole_number("gap", self.gap, low=0)
         block = sizes // (self.n_splits + 1)

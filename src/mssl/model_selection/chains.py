@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -31,6 +31,10 @@ from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Fits, Prepared, mean_of_settings, prepare, start_lambda_max
 from mssl.solvers.quadratic import GramQuadratic
 
+if TYPE_CHECKING:
+    from mssl.estimators.base import MultiTaskEstimator
+
+E = TypeVar("E", bound=BaseEstimator)
 Params = dict[str, Any]
 
 GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
@@ -108,7 +112,7 @@ class PathPoint(NamedTuple):
     """One fit of a chain."""
 
     params: Params
-    model: Any
+    model: MultiTaskEstimator
     spec: FitSpec
     prepared: Prepared
     result: FitResult
@@ -120,7 +124,7 @@ class PathPoint(NamedTuple):
         return coef, intercept, self.prepared.unit * self.result.mean / self.prepared.scales
 
 
-def follow(source: Dataset, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
+def follow(source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params]) -> Iterator[PathPoint]:
     """Fit the settings of a chain one after the other, each from its predecessor where that helps.
 
     Parameters
@@ -164,13 +168,13 @@ def along_graphs(params: Params) -> tuple[str, float]:
     return name_of(rest), -sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
 
 
-def follow_all(source: Dataset, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:
+def follow_all(source: Dataset, template: MultiTaskEstimator, settings: Sequence[Params]) -> Iterator[PathPoint]:
     """Fit settings in any order, in chains; see :func:`follow`."""
     for _, chain in groupby(sorted(settings, key=along_graphs), key=lambda params: along_graphs(params)[0]):
         yield from follow(source, template, list(chain))
 
 
-def configured(template: Any, params: Params) -> Any:
+def configured(template: E, params: Params) -> E:
     """The template with other parameters; its parts are shared unless a parameter of a part changes.
 
     A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, is the part's alpha.

@@ -19,13 +19,13 @@ from functools import cached_property, wraps
 from inspect import signature
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from mssl._typing import Array, Labels, Mask
+from mssl._typing import Array, ArrayLike, Labels, Mask
 from mssl.data.folds import Folds
 from mssl.data.inputs import is_missing
 from mssl.data.layouts import TaskData, subset
@@ -40,6 +40,9 @@ from mssl.metrics import area_under_curve, task_means
 from mssl.model_selection.chains import Dataset, Params, PathPoint, follow, follow_all, name_of
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared
+
+if TYPE_CHECKING:
+    from mssl.estimators.base import MultiTaskEstimator
 
 
 class Fold(Dataset):
@@ -120,7 +123,9 @@ class Fold(Dataset):
 class ScoredFold(Fold):
     """A fold of rows that a scikit-learn scorer judges."""
 
-    def __init__(self, fold: Fold, scorer: Callable[..., float], test: tuple[Any, ...], reader: Any) -> None:
+    def __init__(
+        self, fold: Fold, scorer: Callable[..., float], test: Sequence[Any], reader: MultiTaskEstimator
+    ) -> None:
         super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
         self.scorer, self.reader = scorer, reader
         self.X_test, self.y_test, self.tasks_test, self.weights_test = test
@@ -145,13 +150,13 @@ class ScoredFold(Fold):
         ]
         return float(np.mean(columns)), np.empty(0)
 
-    def _judge(self, model: Any, y: Any, weights: Any, cells: Any = ...) -> float:
+    def _judge(self, model: MultiTaskEstimator, y: ArrayLike, weights: Array | None, cells: Any = ...) -> float:
         takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
         more = {"sample_weight": weights} if takes and weights is not None else {}
         return float(self.scorer(_answering(model, self.tasks_test, cells), self.X_test, y, **more))
 
 
-def _answering(model: Any, tasks: Labels | None, cells: Any) -> Any:
+def _answering(model: MultiTaskEstimator, tasks: Labels | None, cells: Any) -> MultiTaskEstimator:
     """The model for scorers that know X and y only: it knows the tasks of the rows, and answers for some cells."""
 
     def answering(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,7 +241,9 @@ PATIENCE = 2  # settings in a row that cannot improve the score after which a ch
 MIN_GAIN = 1e-3  # share of the score that counts as an improvement
 
 
-def score_chain(fold: Fold, template: Any, chain: Sequence[Params], stop_early: bool = False) -> list[list[float]]:
+def score_chain(
+    fold: Fold, template: MultiTaskEstimator, chain: Sequence[Params], stop_early: bool = False
+) -> list[list[float]]:
     """Fit and score the settings of a chain on one fold.
 
     Returns
@@ -263,7 +270,7 @@ def score_chain(fold: Fold, template: Any, chain: Sequence[Params], stop_early: 
     return reports + [list(skipped) for _ in chain[len(reports) :]]
 
 
-def score_average(parts: Sequence[tuple[Fold, Any, Sequence[Params]]]) -> list[float]:
+def score_average(parts: Sequence[tuple[Fold, MultiTaskEstimator, Sequence[Params]]]) -> list[float]:
     """Score of the mean of several fits to one fold, and its area under the ROC curve.
 
     Parameters
@@ -381,7 +388,7 @@ class ScoreTable:
         Begins the names of pieces in a checkpoint that several tables share.
     """
 
-    def __init__(self, template: Any, folds: Sequence[Fold], workers: Workers | None = None) -> None:
+    def __init__(self, template: MultiTaskEstimator, folds: Sequence[Fold], workers: Workers | None = None) -> None:
         self.template, self.folds, self.workers = template, folds, workers or Workers()
         self.stop_early, self.label = False, ""
         self.candidates: dict[str, Candidate] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._html import Html, tag
 from mssl._progress import Progress
 from mssl._renamed import renamed_grid
-from mssl._typing import Array, Labels
+from mssl._typing import Array, ArrayLike, Labels
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.encoding import Features
-from mssl.data.folds import Folds
+from mssl.data.folds import CV, Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_given, listing, read_labels, take_columns
+from mssl.data.inputs import as_given, feature_labels, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.attributes import FittedAttributes
@@ -80,7 +80,7 @@ class Contest(NamedTuple):
     features: Any
     table: ScoreTable
     whole: Dataset
-    reader: Any
+    reader: MultiTaskEstimator
 
     def beats(self, other: Contest, margin: float = MARGIN) -> bool:
         """Whether the best settings beat another contest's by that many standard errors of the paired difference."""
@@ -97,7 +97,7 @@ def feature_choices(features: Any, columns: TaskData) -> list[Any]:
 Weights = tuple[Array, Array, Array]  # weights, intercepts and mean weights of a fit, in the user's units
 
 
-def take_mean(model: Any, others: list[Weights], whole: Dataset) -> None:
+def take_mean(model: MultiTaskEstimator, others: list[Weights], whole: Dataset) -> None:
     """Give an estimator the mean of its and others' weights; the graph stays its own.
 
     Others may have fewer features, the first ones: their weights of the rest are zero.
@@ -111,7 +111,7 @@ def take_mean(model: Any, others: list[Weights], whole: Dataset) -> None:
     model.unseen_ = unseen
 
 
-def _is_mssl(template: Any) -> bool:
+def _is_mssl(template: MultiTaskEstimator) -> bool:
     """Whether an estimator has λ, γ and the others of the contests among its parameters."""
     return hasattr(template, "graph_penalty")
 
@@ -142,7 +142,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     estimator: MultiTaskEstimator | None = None
     param_grid: str | Mapping[str, Any] | None = "auto"
     _: KW_ONLY
-    cv: Any = None
+    cv: CV = None
     scoring: str | Callable[..., float] | None = None
     search: str = "coordinate"
     refit: str = "average"
@@ -166,16 +166,16 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             return args, params
         return (), {**dict(zip(("graph_penalties", "coef_penalties"), args, strict=False)), **params}
 
-    def _template(self) -> Any:
+    def _template(self) -> MultiTaskEstimator:
         """What is fitted, with the parameters that are not searched."""
         template = self._default() if self.estimator is None else clone(self.estimator)
-        known = template.get_params(deep=False) if hasattr(template, "get_params") else {}
-        if not ({"graph_penalty", "coef_penalty"} <= set(known) or {"structure", "penalty"} <= set(known)):
+        if not isinstance(template, MultiTaskEstimator):
             raise refused(
                 "estimator", self.estimator, "give an MSSL estimator, a MultiTaskGLM or a MultiTaskClassifier"
             )
-        parts = {"structure": Independent, "penalty": L1}
-        template.set_params(**{name: part() for name, part in parts.items() if known.get(name, part) is None})
+        for name, part in (("structure", Independent), ("penalty", L1)):
+            if vars(template).get(name, part) is None:
+                setattr(template, name, part())
         if _is_mssl(template):
             template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
         return template
@@ -183,8 +183,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     @property
     def task_column(self) -> Hashable | None:
         """The estimator's column of task ids."""
-        column: Hashable | None = self._template().task_column
-        return column
+        return self._template().task_column
 
     @property
     def _memory_limit(self) -> int | None:
@@ -194,30 +193,31 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
 
     def _grid(self) -> dict[str, list[Any]]:
         """The grids that were given, as lists; none where the data say all."""
-        grid = {} if self.param_grid is None or isinstance(self.param_grid, str) else self.param_grid
-        if not isinstance(grid, Mapping) or (isinstance(self.param_grid, str) and self.param_grid != "auto"):
-            raise refused("param_grid", self.param_grid, "give 'auto', or one dict of parameter → values")
-        if self.param_grid == {}:
+        grid = self.param_grid
+        if grid is None or grid == "auto":
+            return {}
+        if not isinstance(grid, Mapping):
+            raise refused("param_grid", grid, "give 'auto', or one dict of parameter → values")
+        if not grid:
             raise ParameterError("param_grid is empty; name at least one parameter, or give 'auto'.")
         template = self._template()
         grid = renamed_grid(template, grid)
         known = set(GRIDS if _is_mssl(template) else template.get_params(deep=True))
-        unknown = sorted(set(grid) - known)
-        if unknown:
+        if unknown := sorted(set(grid) - known):
             raise ParameterError(
                 f"param_grid names {', '.join(map(repr, unknown))}, which is not searched over for a "
                 f"{type(template).__name__}; give some of {', '.join(sorted(known))}."
             )
         return {name: grid_values(values, name) for name, values in grid.items()}
 
-    def _chosen(self) -> Any:
+    def _chosen(self) -> MultiTaskEstimator:
         check_is_fitted(self)
         return self.best_estimator_
 
     @property
     def fitted_(self) -> Fitted:
         """What the fit of the best estimator left, with the stable graph where one was selected."""
-        left: Fitted = self._chosen().fitted_
+        left = self._chosen().fitted_
         return replace(left, graph=self.stability_.graph_) if hasattr(self, "stability_") else left
 
     @fitted_.setter
@@ -228,12 +228,12 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
-        tasks: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        order: Any = None,
-        offset: Any = None,
+        y: ArrayLike,
+        tasks: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        order: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> Self:
         """Choose the parameters by cross-validation and fit with them on all rows.
 
@@ -275,12 +275,11 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         if self._makes_folds():
             warn_of_ids(columns)
 
-        def remember(reader: Any, data: TaskData) -> None:
+        def remember(reader: MultiTaskEstimator, data: TaskData) -> None:
             reader._remember_input(X, data)
             reader.ignored_columns_ = ignored
 
         rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
-
         splits = Folds.from_cv(columns, self.cv, rows)
         data = self._fit_columns(template, columns, splits, remember, (rows, y, tasks, sample_weight))
         hint_at_other_scales(self.best_estimator_, data)
@@ -293,11 +292,10 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         return False
 
     def _loss(self) -> Loss:
-        loss: Loss = self._template()._loss()
-        return loss
+        return self._template()._loss()
 
     def _moment_folds(self) -> int | None:
-        if self._makes_folds():
+        if self.cv is None or isinstance(self.cv, int | np.integer):
             return 5 if self.cv is None else int(self.cv)
         raise refused("cv", self.cv, "rows of a Dask collection or a chunk are dealt to folds: give their number")
 
@@ -323,11 +321,11 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
 
     def _fit_columns(
         self,
-        template: Any,
+        template: MultiTaskEstimator,
         columns: TaskData,
         splits: Folds,
         remember: Callable[[Any, TaskData], None],
-        given: tuple[Any, Any, Any, Any] = (None, None, None, None),
+        given: Sequence[Any] = (None, None, None, None),
     ) -> TaskData:
         """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
 
@@ -455,7 +453,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         """Whether the folds are this estimator's own, not the user's."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
-    def _check(self, template: Any, data: TaskData) -> None:
+    def _check(self, template: MultiTaskEstimator, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""
         if isinstance(self.scoring, list | tuple | set | dict):
             raise refused("scoring", self.scoring, "give one scorer, the settings are chosen by its score")
@@ -464,10 +462,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         check_choice("selection", self.selection, ("prediction", "graph", "both"))
         if self.stability is not None:
             check_instance("stability", self.stability, StabilitySelection, also="None")
-        if self.selection != "prediction":
-            self._check_stability(template, data)
-
-    def _check_stability(self, template: Any, data: TaskData) -> None:
+        if self.selection == "prediction":
+            return
         if not _is_mssl(template):
             allowed = "the graph of a general estimator is that of its best settings: 'prediction'"
             raise refused("selection", self.selection, allowed, "Give it to a StabilitySelection.")
@@ -493,48 +489,39 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         return self.scoring is not None or self._varies_loss()
 
     def _folds(
-        self, given: tuple[Any, Any, Any, Any], columns: TaskData, whole: Dataset, reader: Any, splits: Folds
-    ) -> list[Any]:
+        self, given: Sequence[Any], columns: TaskData, whole: Dataset, reader: MultiTaskEstimator, splits: Folds
+    ) -> Sequence[Fold]:
         """Folds of the rows; feature maps learn from each fold's training rows alone."""
-        X, y, tasks, sample_weight = given
-        data = whole.data
-        spec = reader.to_spec(data)
+        spec = reader.to_spec(whole.data)
         by_rows = self._needs_rows() or spec.structure.relates == "residual"
+        readers = [reader] * len(splits)
         if reader.maps_ is None:
-            readers = [reader] * len(splits)
-            folds = make_folds(data, spec, whole.loss, splits, by_rows=by_rows)
+            folds = make_folds(whole.data, spec, whole.loss, splits, by_rows=by_rows)
         else:
-            readers, folds = [], []
-            for train, test in splits:
-                own = copy(reader)
+            folds, readers = [], [copy(reader) for _ in readers]
+            for own, (train, test) in zip(readers, splits, strict=True):
                 part = own._map_features(columns, train)
-                own.features_ = part.feature_names
+                own.features_ = feature_labels(part.feature_names, part.n_features)
                 folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
-                readers.append(own)
         if hasattr(reader, "classes_"):
             _check_classes(folds, reader.classes_)
         if self.scoring is None:
             return folds
-        scorer = self._scorer(reader)
-        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
-        ids = None if tasks is None else read_labels(tasks)
-        tests = (
-            [None if part is None else _safe_indexing(part, held_out) for part in (X, y, ids, weights)]
-            for held_out in (np.unique(data.source_rows[test]) for _, test in splits)
-        )
-        return [
-            ScoredFold(fold, scorer, tuple(test), own) for fold, test, own in zip(folds, tests, readers, strict=True)
-        ]
-
-    def _scorer(self, template: Any) -> Callable[..., float]:
-        if isinstance(self.scoring, str) and self.scoring == "conditional":
-            return conditional_score
+        scorer: Callable[..., float]
         try:
-            scorer: Callable[..., float] = check_scoring(template, self.scoring)
+            scorer = conditional_score if self.scoring == "conditional" else check_scoring(reader, self.scoring)
         except (TypeError, ValueError) as error:
             names = "the name of one of scikit-learn's scorers (sklearn.metrics.get_scorer_names())"
             raise refused("scoring", self.scoring, f"give {names}, or a callable of model, X and y") from error
-        return scorer
+        X, y, tasks, sample_weight = given
+        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
+        parts = [X, y, None if tasks is None else read_labels(tasks), weights]
+        scored = []
+        for fold, own, (_, test) in zip(folds, readers, splits, strict=True):
+            held_out = np.unique(whole.data.source_rows[test])
+            of_test = [None if part is None else _safe_indexing(part, held_out) for part in parts]
+            scored.append(ScoredFold(fold, scorer, of_test, own))
+        return scored
 
     def _choice(self, table: ScoreTable) -> list[Candidate]:
         """What is taken by the scores, the best first: more than one is averaged."""
@@ -609,8 +596,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
-        limits: PenaltyLimits = self._template().limits(X, y, tasks, sample_weight)
-        return limits
+        return self._template().limits(X, y, tasks, sample_weight)
 
     def summary(self, level: float = 0.9) -> Summary:
         """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
