@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from os import PathLike
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import _safe_indexing
 
 from mssl._progress import Progress
-from mssl._typing import Array, Mask
+from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import refused
 from mssl.data.encoding import read_features
-from mssl.data.folds import Folds
+from mssl.data.folds import CV, Folds
 from mssl.data.inputs import as_table, read_offset, take_columns
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.files.checkpoint import Checkpoint, fingerprint
@@ -30,12 +30,12 @@ from mssl.metrics import task_means
 class _Input:
     """Rows as they came, and the estimators to fit to some of them."""
 
-    estimators: Mapping[str, Any]
+    estimators: Mapping[str, BaseEstimator]
     data: TaskData
     given: Mapping[str, Any]  # X, y, tasks and what else has one entry a row
     labels: bool
 
-    def part(self, rows: Any) -> dict[str, Any]:
+    def part(self, rows: Index) -> dict[str, Any]:
         whole = () if self.data.layout == "long" else ("tasks",)  # names of the columns
         return {
             name: values if values is None or name in whole else _safe_indexing(values, rows)
@@ -43,7 +43,7 @@ class _Input:
         }
 
 
-def _taken(method: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What a method takes of the arguments that were given."""
     parameters = signature(method).parameters
     open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -69,16 +69,16 @@ def _predict_part(given: _Input, train: Mask, test: Mask, name: str) -> list[flo
 
 @single_threaded
 def compare_methods(
-    estimators: Mapping[str, Any],
+    estimators: Mapping[str, BaseEstimator],
     X: Any,
-    y: Any,
-    tasks: Any = None,
+    y: ArrayLike,
+    tasks: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
-    groups: Any = None,
-    order: Any = None,
-    offset: Any = None,
-    cv: Any = None,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    order: ArrayLike | None = None,
+    offset: ArrayLike | None = None,
+    cv: CV = None,
     n_jobs: int | None = None,
     checkpoint: str | PathLike[str] | None = None,
     verbose: int = 0,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=BaseEstimator)
 Params = dict[str, Any]
+Grids = dict[str, list[Any]]
 
 GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
 EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1

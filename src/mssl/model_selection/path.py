@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl._typing import Array, Mask
+from mssl._typing import Array, ArrayLike, Mask
 from mssl._validation import refused
 from mssl.data.inputs import feature_labels
 from mssl.data.layouts import TaskData
+from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
@@ -54,8 +54,8 @@ class RegularizationPath:
     objectives: Array
     gaps: Array
     converged: Mask
-    tasks: tuple[Any, ...]
-    features: tuple[Any, ...] = ()
+    tasks: tuple[Hashable, ...]
+    features: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.params)
@@ -91,16 +91,16 @@ class RegularizationPath:
 @single_threaded
 def regularization_path(
     X: Any,
-    y: Any,
-    tasks: Any = None,
-    sample_weight: Any = None,
+    y: ArrayLike,
+    tasks: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     *,
-    estimator: Any = None,
-    graph_penalties: Any = None,
-    coef_penalties: Any = (0.0,),
-    couplings: Any = None,
-    variance_floors: Any = None,
-    shrinkages: Any = None,
+    estimator: MultiTaskEstimator | None = None,
+    graph_penalties: ArrayLike | None = None,
+    coef_penalties: ArrayLike = (0.0,),
+    couplings: ArrayLike | None = None,
+    variance_floors: ArrayLike | None = None,
+    shrinkages: ArrayLike | None = None,
     n_points: int = 20,
     smallest: float = 0.01,
 ) -> RegularizationPath:
@@ -149,7 +149,7 @@ def regularization_path(
     }
     held = template.get_params()
     grids = {name: [held[name]] if grid is None else grid_values(grid, name) for name, grid in further.items()}
-    if isinstance(coef_penalties, Integral):
+    if isinstance(coef_penalties, int | np.integer):
         spec = template.to_spec(data)
         gamma = coef_penalty_limit(whole.prepared(spec), spec)
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
@@ -167,7 +167,7 @@ def regularization_path(
     return _collect(points, data)
 
 
-def _followed(estimator: Any) -> Any:
+def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
     """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
     names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
     if not {"graph_penalty", "coef_penalty"} <= names:

@@ -51,7 +51,17 @@ from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
-from mssl.model_selection.chains import Dataset, configured, follow, follow_all, graph_limit, grid_values, name_of
+from mssl.model_selection.chains import (
+    Dataset,
+    Grids,
+    Params,
+    configured,
+    follow,
+    follow_all,
+    graph_limit,
+    grid_values,
+    name_of,
+)
 from mssl.model_selection.scores import AUC, SCORE, Candidate, Fold, ScoredFold, ScoreTable, make_folds, score_average
 from mssl.model_selection.search_space import (
     GRIDS,
@@ -153,10 +163,10 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     checkpoint: str | PathLike[str] | None = None
     verbose: int = 0
     best_estimator_: MultiTaskEstimator = field(init=False)
-    best_params_: dict[str, Any] = field(init=False)
+    best_params_: Params = field(init=False)
     stability_: StabilitySelection = field(init=False)
 
-    _default: ClassVar[type[Any]] = MSSLRegressor  # what is fitted where no estimator is given
+    _default: ClassVar[type[MultiTaskEstimator]] = MSSLRegressor  # what is fitted where no estimator is given
 
     @staticmethod
     def _old_positions(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -191,7 +201,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         limit: int | None = self._template()._memory_limit
         return limit
 
-    def _grid(self) -> dict[str, list[Any]]:
+    def _grid(self) -> Grids:
         """The grids that were given, as lists; none where the data say all."""
         grid = self.param_grid
         if grid is None or grid == "auto":
@@ -324,7 +334,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         template: MultiTaskEstimator,
         columns: TaskData,
         splits: Folds,
-        remember: Callable[[Any, TaskData], None],
+        remember: Callable[[MultiTaskEstimator, TaskData], None],
         given: Sequence[Any] = (None, None, None, None),
     ) -> TaskData:
         """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
@@ -588,7 +598,9 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         self._take(contest, [table.candidate(best.params)])
         self._held_out = self._judged([table], lambda part: [part.candidate(best.params)])
 
-    def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
+    def limits(
+        self, X: Any, y: ArrayLike, tasks: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> PenaltyLimits:
         """The penalties from which on the graph is empty and all weights are zero, before anything is chosen.
 
         Parameters
@@ -602,12 +614,20 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
         return summarise(self, level)
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, **conditions: Any) -> Any:
+    def predict(self, X: Any, tasks: ArrayLike | None = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
         return self._chosen().predict(X, tasks=tasks, unseen=unseen, **conditions)
 
     @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None, **conditions: Any) -> float:
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        tasks: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        **conditions: Any,
+    ) -> float:
         """Score of the chosen estimator; see its own ``score``."""
         return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 

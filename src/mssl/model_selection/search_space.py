@@ -37,9 +37,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mssl.estimators.base import check_targets
+from mssl.estimators.base import MultiTaskEstimator, check_targets
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Dataset, Params, along_graphs, configured, graph_limit
+from mssl.model_selection.chains import (
+    EMPTY,
+    GRAPH_PENALTIES,
+    Dataset,
+    Grids,
+    Params,
+    along_graphs,
+    configured,
+    graph_limit,
+)
 from mssl.penalties import L1
 
 if TYPE_CHECKING:
@@ -61,7 +70,7 @@ STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 FLOORS, SHRINKAGES = "graph_penalty__variance_floor", "graph_penalty__shrinkage"  # names of parameters
-ABSENT: dict[str, list[Any]] = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: [FLOOR]}
+ABSENT: Grids = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: [FLOOR]}
 GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # what is searched over
 
 
@@ -87,7 +96,7 @@ class SearchSpace:
         Whether λ is on the correlation scale; in the paper's formulation it is not.
     """
 
-    given: dict[str, list[Any]]
+    given: Grids
     graph_limit: Callable[[Params], float]
     coef_limit: float
     mean_variance: float
@@ -96,7 +105,7 @@ class SearchSpace:
     normalised: bool = True
 
     @classmethod
-    def of(cls, whole: Dataset, template: Any, given: dict[str, list[Any]]) -> SearchSpace:
+    def of(cls, whole: Dataset, template: MultiTaskEstimator, given: Grids) -> SearchSpace:
         """What may be tried on some data.
 
         Parameters
@@ -139,7 +148,7 @@ class SearchSpace:
         """A grid: as given, or the default."""
         if name in self.given:
             return self.given[name]
-        defaults: dict[str, list[Any]] = {
+        defaults: Grids = {
             "prior_strength": list(COUPLINGS),
             SHRINKAGES: [SHRINKAGE if self.many_tasks else 0.0],
             "shared_mean": [True, False] if self.mean_variance > 0 else [False],
@@ -261,7 +270,7 @@ def full_search(table: ScoreTable, space: SearchSpace) -> None:
     table.evaluate("grid", [space.path(dict(zip(names, values, strict=True)), FINE) for values in settings])
 
 
-def product_search(table: ScoreTable, whole: Dataset, template: Any, given: dict[str, list[Any]]) -> None:
+def product_search(table: ScoreTable, whole: Dataset, template: MultiTaskEstimator, given: Grids) -> None:
     """Score the product of a general estimator's grids; falling λ comes last, so that neighbours differ in it alone."""
     grid = given or _strengths(whole, template)
     names = sorted(grid, key=lambda name: name in GRAPH_PENALTIES)
@@ -278,9 +287,9 @@ def is_of_loss(name: str) -> bool:
     return name.partition("__")[0] == "loss"
 
 
-def _strengths(whole: Dataset, template: Any) -> dict[str, list[Any]]:
+def _strengths(whole: Dataset, template: MultiTaskEstimator) -> Grids:
     """Grids of the strengths of the structure and of an ℓ1 penalty."""
-    grid: dict[str, list[Any]] = {}
+    grid: Grids = {}
     spec = template.to_spec(whole)
     if "alpha" in template.structure.get_params():
         grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13).tolist()

@@ -27,19 +27,21 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from mssl._progress import Progress
-from mssl._typing import Array, Index, Mask, TaskMatrix
+from mssl._typing import Array, ArrayLike, Index, Mask, Seed, TaskMatrix
 from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
 from mssl.data.folds import class_rows, deal_groups, deal_rows
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
+from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
@@ -49,7 +51,7 @@ from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.judge.parallel import Piece, Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
-from mssl.model_selection.chains import Dataset, follow, graph_limit, graph_rows
+from mssl.model_selection.chains import Dataset, Params, follow, graph_limit, graph_rows
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 
@@ -120,7 +122,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     True
     """
 
-    estimator: Any = None
+    estimator: MultiTaskEstimator | None = None
     _: KW_ONLY
     subsample: str = "features"
     threshold: float = 0.9
@@ -129,21 +131,21 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     n_points: int = 20
     complementary_pairs: bool = True
     block_length: int | None = None
-    random_state: Any = None
+    random_state: Seed = None
     n_jobs: int | None = None
-    checkpoint: Any = None
+    checkpoint: str | PathLike[str] | None = None
     verbose: int = 0
 
     @all_or_nothing
     def fit(
         self,
         X: Any,
-        y: Any,
-        tasks: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        order: Any = None,
-        offset: Any = None,
+        y: ArrayLike,
+        tasks: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        order: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> StabilitySelection:
         """Find the stable edges.
 
@@ -179,7 +181,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             )
         return self.fit_whole(Dataset(data, template._loss()), template, Checkpoint(self.checkpoint, identity))
 
-    def fit_whole(self, whole: Dataset, template: Any, record: Checkpoint) -> StabilitySelection:
+    def fit_whole(self, whole: Dataset, template: MultiTaskEstimator, record: Checkpoint) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
         structure = template.to_spec(whole).structure
@@ -199,7 +201,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         with Progress(self.verbose, "stability selection", 1) as progress:
             if self.subsample != "samples":
                 pieces = self._halve_coefficients(Q, S, floors, structure, random)
-                function: Any = select_rows
+                function: Callable[..., Any] = select_rows
             else:
                 pieces = self._halve_samples(whole, template, random)
                 function = select_refitted
@@ -281,7 +283,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             for first in range(0, len(halves), _CHUNK)
         ]
 
-    def _halve_samples(self, whole: Dataset, template: Any, random: np.random.Generator) -> list[Piece]:
+    def _halve_samples(self, whole: Dataset, template: MultiTaskEstimator, random: np.random.Generator) -> list[Piece]:
         """Pieces of work: fits along the path on half of every task's rows."""
         data: TaskData = whole.data
         _warn_small(data)
@@ -302,55 +304,47 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         """The falling path, on the correlation scale."""
         return np.geomspace(self.path[1], self.path[0], self.n_points)
 
-    def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
+    def _half_samples(self, data: TaskData, labels: Index | None, random: np.random.Generator) -> list[Mask]:
         """Half of every task's rows: two folds that never look at labels, but for a class that one would miss.
 
         Groups, and blocks of neighbouring times, stay whole; where rows of all tasks belong together, the same ones are
         in the half of each.
         """
+        task, together = data.task_of_row, data.shared or data.aligned
         if data.groups is not None or data.order is not None:
-            deal = self._dealer_of_groups(data, labels, random)
+            times = np.zeros(1, dtype=np.int64) if data.order is None else data.order
+            length = round((times.max() + 1) ** (1 / 3)) if self.block_length is None else self.block_length
+            groups = times // max(1, int(length)) if data.groups is None else data.groups
+            classes = class_rows(labels, len(task))
+
+            def deal() -> list[Mask]:
+                half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
+                return [half != 1, half != 0]  # what no fold holds out is in both
+
         else:
-            deal = self._dealer_of_rows(data, labels, random)
+            if data.n_rows.min() < 2 and (together or self.complementary_pairs):
+                name = data.tasks.tolist()[np.argmin(data.n_rows)]
+                raise ParameterError(
+                    f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
+                )
+            unit, of_unit, classes = np.arange(len(task)), task, class_rows(labels, len(task))
+            if together:
+                n, block = int(data.n_rows[0]), self.block_length or 1
+                n_units = min(n, max(2, n // block))
+                unit, of_unit = (unit - data.offsets[task]) * n_units // n, np.zeros(n_units, dtype=np.intp)
+                classes = [] if labels is None or n_units < n else class_rows(labels.reshape(-1, n).T, n)
+
+            def deal() -> list[Mask]:
+                half = deal_rows(of_unit, classes, 2, random, even=True)[unit]
+                return [half == 0, half == 1] if self.complementary_pairs else [half != 1]
+
         masks: list[Mask] = []
         while len(masks) < self.n_subsamples:
             masks += deal() if self.complementary_pairs else deal()[:1]
         return masks[: self.n_subsamples]
 
-    def _dealer_of_groups(self, data: TaskData, labels: Any, random: Any) -> Callable[[], list[Mask]]:
-        task, times = data.task_of_row, np.zeros(1, dtype=np.int64) if data.order is None else data.order
-        length = round((times.max() + 1) ** (1 / 3)) if self.block_length is None else self.block_length
-        groups = times // max(1, int(length)) if data.groups is None else data.groups
-        classes = class_rows(labels, len(task))
-
-        def deal() -> list[Mask]:
-            half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
-            return [half != 1, half != 0]  # what no fold holds out is in both
-
-        return deal
-
-    def _dealer_of_rows(self, data: TaskData, labels: Any, random: Any) -> Callable[[], list[Mask]]:
-        together, task = data.shared or data.aligned, data.task_of_row
-        if data.n_rows.min() < 2 and (together or self.complementary_pairs):
-            name = data.tasks.tolist()[np.argmin(data.n_rows)]
-            raise ParameterError(
-                f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
-            )
-        unit, of_unit, classes = np.arange(len(task)), task, class_rows(labels, len(task))
-        if together:
-            n, block = int(data.n_rows[0]), self.block_length or 1
-            n_units = min(n, max(2, n // block))
-            unit, of_unit = (unit - data.offsets[task]) * n_units // n, np.zeros(n_units, dtype=np.intp)
-            classes = [] if labels is None or n_units < n else class_rows(labels.reshape(-1, n).T, n)
-
-        def deal() -> list[Mask]:
-            half = deal_rows(of_unit, classes, 2, random, even=True)[unit]
-            return [half == 0, half == 1] if self.complementary_pairs else [half != 1]
-
-        return deal
-
     def _summarise(
-        self, words: Sequence[str], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
+        self, words: Sequence[str], S: Array, floors: Array, tasks: list[Hashable], known: KnownEdges | None
     ) -> TaskGraph:
         """The stable graph; supports are counted one subsample at a time, never held all together."""
         K, L = len(tasks), len(self.lambdas_)
@@ -407,7 +401,7 @@ def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
         )
 
 
-def graph_penalty_name(estimator: Any) -> str:
+def graph_penalty_name(estimator: MultiTaskEstimator) -> str:
     """Which of an estimator's parameters is λ, or an error where it has none."""
     names = {} if isinstance(estimator, type) or not hasattr(estimator, "get_params") else estimator.get_params()
     for needed, name in (("graph_penalty", "graph_penalty"), ("structure", "structure__alpha")):
@@ -458,7 +452,7 @@ def select_rows(
     return [pack(graph_path(row_moment(Q[:, rows], correlation), floors, lambdas, known)) for rows in halves]
 
 
-def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]]) -> str:
+def select_refitted(part: Dataset, template: MultiTaskEstimator, chain: Sequence[Params]) -> str:
     """Edges selected by fits on a subsample along the path, as one word."""
     return pack(point.result.structure.precision for point in follow(part, template, chain))
 
