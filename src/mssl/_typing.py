@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "Array",
     "ArrayLike",
+    "BaseEstimator",
     "ClassWeight",
     "GraphPenalty",
     "Index",
@@ -45,3 +46,16 @@ VarianceFloor: TypeAlias = str | float
 """The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None
 """The parameter of the weights of classes: "balanced", a weight for each label, or none."""
+
+if TYPE_CHECKING:
+
+    class BaseEstimator:
+        """Scikit-learn's, which has no types: classes that inherit from it would have any attribute and parameter."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def _repr_html_inner(self) -> str: ...
+
+else:
+    from sklearn.base import BaseEstimator

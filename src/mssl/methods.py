@@ -69,8 +69,8 @@ def make_estimator(
             # The graph is selected with a fixed seed, so that the same table gives the same answer.
             stability = mssl.StabilitySelection(random_state=seed)
             search = mssl.MSSLClassifierCV if binary else mssl.MSSLRegressorCV
-            model = search(model.set_params(**inner), selection=selection, stability=stability)
-            model = set_known(model, {name: value for name, value in given.items() if name not in inner})
+            found = search(model.set_params(**inner), selection=selection, stability=stability)
+            model = set_known(found, {name: value for name, value in given.items() if name not in inner})
     return model.set_params(**{key: value for key, value in running.items() if key in model.get_params(deep=False)})
 
 

@@ -12,6 +12,7 @@ MSSLRegressor(loss=3)  # refused: expected "str | Loss"
 MSSLRegressorCV(selektion="both")  # refused: Unexpected keyword argument "selektion"
 MSSLClassifier(SparsePrecision("auto", edge_constraints=[(0, 1)]))  # refused: expected "KnownEdges | None"
 MultiTaskGLM(structure="graph")  # refused: expected "Structure | None"
+MSSLRegressorCV().fit([[1.0]], [1.0]).best_param_  # refused: has no attribute "best_param_"
 model = MSSLRegressor().fit([[1.0]], [1.0])
 model.score([[1.0]], [1.0], [1.0])  # refused: Too many positional arguments
 presets.rigde()  # refused: has no attribute "rigde"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, Type
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._html import Html, tag
 from mssl._progress import Progress
 from mssl._renamed import renamed_grid
-from mssl._typing import Array, ArrayLike, Labels
+from mssl._typing import Array, ArrayLike, BaseEstimator, Labels
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds

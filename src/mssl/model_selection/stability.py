@@ -33,10 +33,10 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from mssl._progress import Progress
-from mssl._typing import Array, ArrayLike, Index, Mask, Seed, TaskMatrix
+from mssl._typing import Array, ArrayLike, BaseEstimator, Index, Mask, Seed, TaskMatrix
 from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
 from mssl.data.folds import class_rows, deal_groups, deal_rows
 from mssl.data.inputs import take_columns
