@@ -134,6 +134,9 @@ static void load_row(const state *s, int64_t j, const double **S, const double *
     *S = moments, *L = prices;
 }
 
+/* x drawn into the box of an edge. */
+static inline double clipped(double x, double moment, double price) { return least(most(x, moment - price), moment + price); }
+
 /* ---- columns ---- */
 
 /* Move beta towards the minimum over its own support and signs, as far as no sign changes: a step that an ill-conditioned
@@ -279,7 +282,7 @@ static double store_column(state *s, int64_t j, int64_t from, const double *rest
     for (int64_t k = from; k < j; k++) row[k] = s->W[k * m + j];
     g[j] = 0.0;
     for (int64_t i = 0; i < m; i++) {
-        double w = least(most(g[i], Sj[i] - Lj[i]), Sj[i] + Lj[i]);
+        double w = clipped(g[i], Sj[i], Lj[i]);
         w = fabs(w) < MSSL_TINY ? 0.0 : w;
         w = i == j ? 0.0 : w;
         peak = most(peak, fabs(w));
@@ -376,6 +379,18 @@ static inline double entry(const state *s, int64_t j, int64_t i, double b_ji) {
     return -0.5 * (low + high);
 }
 
+/* Compressed rows from the dense Omega. */
+static void compress(state *s, const double *Omega) {
+    const int64_t m = s->m;
+    int64_t n = 0;
+    for (int64_t i = 0; i < m; i++) {
+        s->starts[i] = n;
+        for (int64_t j = 0; j < m; j++)
+            if (Omega[i * m + j] != 0.0) s->columns[n] = (int32_t)j, s->entries[n++] = Omega[i * m + j];
+    }
+    s->starts[m] = n;
+}
+
 /* Omega in compressed rows, columns in order. Free edges may stand in one of the two regressions only. */
 static void assemble(state *s) {
     const int64_t m = s->m;
@@ -404,13 +419,7 @@ static void assemble(state *s) {
             A[j * m + s->columns[a]] = s->entries[a];
             A[s->columns[a] * m + j] = s->entries[a];
         }
-    n = 0;
-    for (int64_t j = 0; j < m; j++) {
-        s->starts[j] = n;
-        for (int64_t i = 0; i < m; i++)
-            if (A[j * m + i] != 0.0) s->columns[n] = (int32_t)i, s->entries[n++] = A[j * m + i];
-    }
-    s->starts[m] = n;
+    compress(s, A);
 }
 
 static void scatter(const state *s, double *A) {
@@ -434,6 +443,13 @@ static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack
     double total = 0.0;
     for (int64_t i = 0; i < m; i++) total += log(A[i * m + i]);
     return 2.0 * total;
+}
+
+/* log det of A, which is not changed; R gets its factor. */
+static double log_det_of(const double *A, int64_t p, double *R, const mssl_lapack *lapack) {
+    if (p < LAPACK_FROM || lapack == NULL) return factor(A, p, R);
+    memcpy(R, A, (size_t)(p * p) * sizeof(double));
+    return factor_in_place(R, p, NULL, lapack);
 }
 
 /* The inverse from such a factor, in place. */
@@ -624,9 +640,7 @@ static point certify(state *s, const mssl_lapack *lapack) {
         at.gap = 0.5 * square / (1.0 - radius);
         return at;
     }
-    memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
-    const double dual = m < LAPACK_FROM || lapack == NULL ? factor(s->product, m, s->gram + 2 * m * m)
-                                                          : factor_in_place(s->product, m, NULL, lapack);
+    const double dual = log_det_of(s->W, m, m < LAPACK_FROM ? s->gram + 2 * m * m : s->product, lapack);
     if (!isnan(dual)) at.gap = most(at.trace - (double)m - at.log_determinant - dual, 0.0) + DBL_EPSILON * terms;
     return at;
 }
@@ -715,18 +729,6 @@ static double newton_step(state *s, double *Omega, double *Sigma, double *R, fac
     return total;
 }
 
-/* Compressed rows from the dense Omega. */
-static void compress(state *s, const double *Omega) {
-    const int64_t m = s->m;
-    int64_t n = 0;
-    for (int64_t i = 0; i < m; i++) {
-        s->starts[i] = n;
-        for (int64_t j = 0; j < m; j++)
-            if (Omega[i * m + j] != 0.0) s->columns[n] = (int32_t)j, s->entries[n++] = Omega[i * m + j];
-    }
-    s->starts[m] = n;
-}
-
 /* Regressions of the dense Omega, without forbidden edges, and its diagonal. */
 static void regress(state *s, const double *Omega) {
     const int64_t m = s->m;
@@ -747,7 +749,7 @@ static void clip_box(const state *s, const double *Sigma, double *W) {
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < m; j++) {
             const int64_t a = i * m + j;
-            W[a] = least(most(Sigma[a], s->S[a] - s->L[a]), s->S[a] + s->L[a]);
+            W[a] = clipped(Sigma[a], s->S[a], s->L[a]);
         }
         W[i * m + i] = 1.0;
     }
@@ -764,7 +766,7 @@ static point certify_dense(state *s, const double *Omega, const double *Sigma, d
             const double w = Omega[a];
             double x = s->S[a];
             if (w == 0.0) {
-                x = least(most(Sigma[a], x - s->L[a]), x + s->L[a]);
+                x = clipped(Sigma[a], x, s->L[a]);
             } else {
                 if (i != j) x += copysign(s->L[a], w);
                 at.trace += x * w;
@@ -1005,7 +1007,7 @@ static double warm_start(state *s, const double *Omega, const double *Sigma, con
             double *restrict row = s->W + i * m;
             for (int64_t j = 0; j < m; j++) {
                 const double away = given[j] - Si[j];
-                row[j] = least(most(Si[j] + share * away, Si[j] - Li[j]), Si[j] + Li[j]);
+                row[j] = clipped(Si[j] + share * away, Si[j], Li[j]);
             }
             row[i] = 1.0;
         }
@@ -1191,13 +1193,6 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
     return ended;
 }
 
-/* log det of A, which is not changed; R gets its factor. */
-static double log_det_of(const double *A, int64_t p, double *R, const mssl_lapack *lapack) {
-    if (p < LAPACK_FROM || lapack == NULL) return factor(A, p, R);
-    memcpy(R, A, (size_t)(p * p) * sizeof(double));
-    return factor_in_place(R, p, NULL, lapack);
-}
-
 /* log det of a dual point far from the optimum: M, or if that is better the box's point nearest to Sigma, drawn towards S
    soft-thresholded (where that is not positive definite, S shrunk) until it is positive definite. NaN where there is none.
    N, R: p x p. */
@@ -1208,7 +1203,7 @@ static double dual_log_determinant(const state *s, const double *M, const double
     for (int64_t i = 0; i < p; i++)
         for (int64_t j = 0; j < p; j++) {
             const int64_t a = i * p + j;
-            N[a] = i == j ? 1.0 : least(most(Sigma[a] * (s->unit[i] * s->unit[j]), s->S[a] - s->L[a]), s->S[a] + s->L[a]);
+            N[a] = i == j ? 1.0 : clipped(Sigma[a] * (s->unit[i] * s->unit[j]), s->S[a], s->L[a]);
             if (i != j && s->S[a] != 0.0 && s->L[a] < INFINITY) share = least(share, s->L[a] / fabs(s->S[a]));
         }
     double found = log_det_of(N, p, R, lapack);
@@ -1246,7 +1241,7 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
             const double w = Omega[a], scale = unit[i] * unit[j], l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a];
             double x = S[a] + (i == j ? e[i] : 0.0);
             if (w == 0.0) {
-                x = least(most(Sigma[a], x - l), x + l);
+                x = clipped(Sigma[a], x, l);
             } else {
                 if (i != j) x += copysign(l, w);
                 *trace += x * w, terms += fabs(x * w);
