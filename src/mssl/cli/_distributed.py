@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -17,9 +17,6 @@ from mssl.data.moments import Moments
 from mssl.exceptions import DataError, MSSLError, require
 from mssl.files.formats import column_names
 from mssl.files.tables import TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "missing_target", "edges")  # not lazily
@@ -43,22 +40,6 @@ def read_moments(
     page : str or None
         The report that is asked for, which needs the rows.
     """
-    with _reading(address, table, page) as (client, frame, schema):
-        lazy = Moments.from_dask(frame, target=schema.target, task_column=schema.task, n_folds=folds, compute=False)
-        future = client.compute(lazy)
-        if progress:
-            from distributed import progress as show
-
-            with redirect_stdout(sys.stderr):
-                show(future, notebook=False)
-        moments = future.result().checked()
-    whole = moments.together()
-    return TableFacts(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
-
-
-@contextmanager
-def _reading(address: str, table: TableOptions, page: str | None) -> Iterator[tuple[Any, Any, TableSchema]]:
-    """A client, the lazy frame of all files, and what its columns mean; what cannot be read is told in their terms."""
     given = [name for name in _ROWS_ONLY if getattr(table, name) is not None] + (["report"] if page else [])
     if given:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs all rows in memory; leave it out with --dask.")
@@ -68,18 +49,29 @@ def _reading(address: str, table: TableOptions, page: str | None) -> Iterator[tu
     names = column_names(paths[0])
     dropped = {table.task, table.target, *(table.drop or ())}
     features = table.features or [name for name in names if name not in dropped]
-    wanted = [*features, table.task, table.target]
-    lost = [name for name in [*wanted[-2:], *features] if name not in names]
+    lost = [name for name in [table.task, table.target, *features] if name not in names]
     if lost:
         raise DataError(f"{paths[0]!r} has no column {listing(lost)}; it has {listing(names)}.")
-    with _client(address) as client:
-        try:
-            frame = _lazy(paths, wanted)
-            yield client, frame, TableSchema(table.task, table.target, tuple(ColumnSchema(n, None) for n in features))
-        except (ValueError, TypeError) as error:
-            if isinstance(error, MSSLError):
-                raise
-            raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
+    distributed = require("distributed", "dask", "--dask")
+    local: Any = nullcontext(address)
+    if address == "local":  # workers that listen to nobody else, and end with the command
+        local = distributed.LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")
+    try:
+        with local as cluster, distributed.Client(cluster) as client:
+            frame = _lazy(paths, [*features, table.task, table.target])
+            lazy = Moments.from_dask(frame, target=table.target, task_column=table.task, n_folds=folds, compute=False)
+            future = client.compute(lazy)
+            if progress:
+                with redirect_stdout(sys.stderr):
+                    distributed.progress(future, notebook=False)
+            moments = future.result().checked()
+    except (ValueError, TypeError) as error:
+        if isinstance(error, MSSLError):
+            raise
+        raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
+    whole = moments.together()
+    schema = TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
+    return TableFacts(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
 
 
 def find_files(pattern: str) -> list[str]:
@@ -106,16 +98,3 @@ def _lazy(paths: list[str], wanted: list[str]) -> Any:
     blocks = None if any(path.endswith(".gz") for path in paths) else "default"
     separator = "\t" if ".tsv" in paths[0] else ","
     return dd.read_csv(paths, usecols=wanted, dtype=kinds, sep=separator, blocksize=blocks)[wanted]
-
-
-@contextmanager
-def _client(address: str) -> Iterator[Any]:
-    """A client of the cluster at an address, or of workers on this machine that end with it."""
-    distributed = require("distributed", "dask", "--dask")
-    if address != "local":
-        with distributed.Client(address) as client:
-            yield client
-        return
-    local = distributed.LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")
-    with local as cluster, distributed.Client(cluster) as client:
-        yield client

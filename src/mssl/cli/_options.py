@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
 from mssl.cli._output import show_progress
 
+Command: TypeAlias = Callable[..., None]
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 quiet_option = click.option(
     "--quiet",
@@ -48,18 +51,21 @@ log_option = click.option(
 )
 
 
-def seed_option(help_text: str) -> Callable[..., Any]:
-    """``--seed``, 0 by default."""
-    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=help_text)
+def collect(kind: type, name: str, options: Iterable[Callable[..., Any]]) -> Callable[[Command], Command]:
+    """Give a command these options; those that are fields of a dataclass arrive as one object of a name."""
+    names = {part.name for part in fields(kind)}
 
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def collected(**given: Any) -> None:
+            own = kind(**{key: given.pop(key) for key in names & given.keys()})
+            command(**{name: own}, **given)
 
-def resume_option(file: str) -> Callable[..., Any]:
-    """``--resume``: finished work is kept in a file, which a later call continues and removes at the end."""
-    return click.option(
-        "--resume",
-        is_flag=True,
-        help=f"Keep finished work in {file}; called again after it was stopped, the command continues from there.",
-    )
+        for option in reversed([*options]):
+            collected = option(collected)
+        return collected
+
+    return add
 
 
 @dataclass(frozen=True)
@@ -72,25 +78,27 @@ class Running:
     as_json: bool
     quiet: bool
 
-    def parameters(self, record: str | None) -> dict[str, Any]:
+    def record(self, path: str | None) -> Path | None:
+        """The file of finished work, beside the file that a command writes at its end; None without --resume."""
+        if self.resume and path is None:
+            raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
+        return Path(f"{path}.checkpoint") if self.resume else None
+
+    def parameters(self, record: Path | None) -> dict[str, Any]:
         """The same for estimators and searches; `record` is the file of finished work."""
         return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(show_progress(self.quiet))}
 
 
-def running_options(seed: str, record: str) -> Callable[..., Any]:
+def running_options(seed: str, record: str) -> Callable[[Command], Command]:
     """The options of a command that fits, which gets them as ``run``: what --seed and --resume do is said here."""
-    options = [jobs_option, seed_option(seed), resume_option(record), json_option, quiet_option, log_option]
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def collected(**given: Any) -> None:
-            command(run=Running(**{part.name: given.pop(part.name) for part in fields(Running)}), **given)
-
-        for option in reversed(options):
-            collected = option(collected)
-        return collected
-
-    return add
+    resume = f"Keep finished work in {record}; called again after it was stopped, the command continues from there."
+    options = [
+        jobs_option,
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=seed),
+        click.option("--resume", is_flag=True, help=resume),
+        *(json_option, quiet_option, log_option),
+    ]
+    return collect(Running, "run", options)
 
 
 safe_csv_option = click.option(
@@ -107,29 +115,20 @@ edges_option = click.option(
 )
 
 
-def parse_settings(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> dict[str, Any]:
+def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> dict[str, Any]:
     """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
     parsed: dict[str, Any] = {}
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name.strip():
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not name:
             raise click.UsageError(f"--set is {setting!r}; give a name and a value, such as graph_penalty=0.3.")
-        parsed[name.strip()] = _value(text.strip())
+        parsed[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+        for kind in (float, int):
+            with suppress(ValueError):
+                parsed[name] = kind(text)
     return parsed
-
-
-def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def settings_option(help_text: str) -> Callable[..., Any]:
     """``--set NAME=VALUE``, any number of times, as a dict."""
-    return click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", callback=parse_settings, help=help_text)
+    return click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", callback=_parsed, help=help_text)

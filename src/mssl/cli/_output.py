@@ -16,9 +16,10 @@ import numpy as np
 
 from mssl.exceptions import DatasetError, require
 from mssl.graph.export import short_name, visible
+from mssl.graph.tables import text_table
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value as JSON allows it: numbers, text, lists, and null for what is not finite."""
     if isinstance(value, dict):
         return {str(key): plain(content) for key, content in value.items()}
@@ -31,13 +32,13 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def json_text(document: Any) -> str:
+def json_text(document: object) -> str:
     """One JSON document as text; characters that cannot be shown are written as JSON's escapes."""
     text = json.dumps(plain(document), ensure_ascii=False, indent=1)
     return re.sub(r"[^ -~\n]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Print one JSON document."""
     stream, text = standard_output(), json_text(document)
     try:
@@ -61,7 +62,7 @@ def standard_output() -> IO[str]:
     return sys.stdout
 
 
-def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Print names and values in two columns, without those that are None."""
     rows = [(name, _line(str(value))) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in rows), default=0)
@@ -69,14 +70,11 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """Print a table; names are made harmless, and on a terminal shortened."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max([len(name), *(len(row[k]) for row in cells)]) for k, name in enumerate(header)]
     if title:
         click.echo(f"\n{click.style(title, bold=True)}")
-    for line in ([*header], *cells):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    click.echo(text_table([header, *(list(map(_cell, row)) for row in rows)]))
 
 
 def check_picture(picture: str | None, *inputs: str) -> None:
@@ -89,12 +87,7 @@ def check_picture(picture: str | None, *inputs: str) -> None:
         raise click.UsageError(f"--picture is {picture!r}; give a name that ends in .png, .pdf or .svg.")
 
 
-def print_edges(edges: Iterable[Sequence[Any]], title: str) -> None:
-    """Print edges as a table: two tasks, weight, and the share of the halves in which they were selected."""
-    print_table(["task", "task", "weight", "selected"], edges, title)
-
-
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -128,13 +121,6 @@ def check_target(path: str | None, *inputs: str | None) -> None:
 def show_progress(quiet: bool) -> bool:
     """Whether progress may be drawn: only on a terminal."""
     return sys.stderr.isatty() and not quiet
-
-
-def record_beside(path: str | None) -> str:
-    """The file of finished work beside the file that a command writes at its end."""
-    if path is None:
-        raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
-    return f"{path}.checkpoint"
 
 
 def forget_running(model: Any) -> None:

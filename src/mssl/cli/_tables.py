@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import Field, dataclass, fields
 from inspect import signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -15,6 +14,7 @@ from sklearn.model_selection import KFold
 
 from mssl._typing import Index, Labels
 from mssl._validation import warn
+from mssl.cli._options import Command, collect
 from mssl.data.encoding import ColumnValues, Features
 from mssl.data.folds import TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
@@ -76,8 +76,7 @@ class TableOptions:
     ] = None
     family: Annotated[Family, "Kind of target."] = "auto"
     missing: Annotated[
-        Missing,
-        "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them.",
+        Missing, "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them."
     ] = "error"
     missing_target: Annotated[
         Literal["error", "drop"] | None,
@@ -86,28 +85,33 @@ class TableOptions:
     edges: str | None = None  # of commands that take a graph
 
 
-def table_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument DATA and the options that say what its columns mean; the command gets them as ``table``."""
+def _option(part: Field[Any], hint: Any) -> Callable[[Command], Command]:
+    """The option of a field that is annotated with its help."""
+    kind, help_text = get_args(hint)
+    words = [word for inner in (kind, *get_args(kind)) if get_origin(inner) is Literal for word in get_args(inner)]
+    more: dict[str, Any] = {"required": True}
+    if part.default is not NO_DEFAULT:
+        more = {"default": part.default, "show_default": part.default is not None}
+    more |= {"type": click.Choice(words)} if words else {}
+    more |= {"callback": _columns} if kind == Names else {}
+    more |= {"metavar": "COL"} if part.name == "categorical" else {}
+    return click.option(f"--{part.name.replace('_', '-')}", help=help_text, **more)
 
-    @wraps(command)
-    def collected(**given: Any) -> None:
-        names = [part.name for part in fields(TableOptions) if part.name in given]
-        command(table=TableOptions(**{name: given.pop(name) for name in names}), **given)
 
-    hints = get_type_hints(TableOptions, include_extras=True)
-    for part in reversed(fields(TableOptions)):
-        kind, *help_text = get_args(hints[part.name]) if get_origin(hints[part.name]) is Annotated else [None]
-        if help_text:
-            words = [
-                word for inner in (kind, *get_args(kind)) if get_origin(inner) is Literal for word in get_args(inner)
-            ]
-            needed = part.default is NO_DEFAULT
-            more = {"required": True} if needed else {"default": part.default, "show_default": part.default is not None}
-            more |= {"type": click.Choice(words)} if words else {}
-            more |= {"callback": _columns} if kind == Names else {}
-            more |= {"metavar": "COL"} if part.name == "categorical" else {}
-            collected = click.option(f"--{part.name.replace('_', '-')}", help=help_text[0], **more)(collected)
-    return click.argument("data", type=click.Path())(collected)
+_HINTS = get_type_hints(TableOptions, include_extras=True)
+# The argument DATA and the options that say what its columns mean; a command gets them as ``table``.
+table_options = collect(
+    TableOptions,
+    "table",
+    [
+        click.argument("data", type=click.Path()),
+        *(
+            _option(part, _HINTS[part.name])
+            for part in fields(TableOptions)
+            if get_origin(_HINTS[part.name]) is Annotated
+        ),
+    ],
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

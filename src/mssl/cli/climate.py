@@ -131,12 +131,7 @@ def climate(
     if picture is not None:
         map_places(observed)
     answer, fitted = combine(
-        open_members(paths, variable),
-        observed,
-        estimator=model,
-        land_only=not all_cells,
-        return_model=True,
-        **options,
+        open_members(paths, variable), observed, estimator=model, land_only=not all_cells, return_model=True, **options
     )
     answer.attrs["method"] = method
     figure = None if picture is None else plot_combination(answer)[0].figure

@@ -13,11 +13,9 @@ from mssl.cli._output import (
     check_picture,
     check_target,
     forget_running,
-    print_edges,
     print_facts,
     print_json,
     print_table,
-    record_beside,
     standard_output,
 )
 from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
@@ -39,13 +37,7 @@ _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 @click.option("--folds", type=click.IntRange(2, 50), default=5, show_default=True, help="Parts to test on in turn.")
 @click.option("--picture", type=click.Path(), help="Picture of the comparison to write (.png, .pdf or .svg).")
 @running_options("Which rows go into which part.", "DATA.compare.checkpoint in this folder")
-def compare(
-    methods: str | None,
-    folds: int,
-    picture: str | None,
-    run: Running,
-    table: TableOptions,
-) -> None:
+def compare(methods: str | None, folds: int, picture: str | None, run: Running, table: TableOptions) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
     By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
@@ -62,25 +54,19 @@ def compare(
     training = read_training(table)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
-    record = f"{Path(table.data).name}.compare.checkpoint" if run.resume else None
+    record = run.record(f"{Path(table.data).name}.compare")
     outcome = cross_validate(training, names, folds, run.seed, **run.parameters(record))
     if picture is not None:
         draw_comparison(outcome, picture)
     if record is not None:
-        Path(record).unlink()
+        record.unlink()
     if run.as_json:
         print_json(outcome)
     else:
         _show_comparison(outcome)
 
 
-def cross_validate(
-    training: Training,
-    names: list[str],
-    folds: int,
-    seed: int,
-    **how: Any,
-) -> dict[str, Any]:
+def cross_validate(training: Training, names: list[str], folds: int, seed: int, **how: Any) -> dict[str, Any]:
     """Scores of every method in every fold, differences from the first, and each task's mean deviance.
 
     Parameters
@@ -207,13 +193,7 @@ def draw_comparison(outcome: dict[str, Any], path: str) -> None:
 @click.option("--save", "path", type=click.Path(), help="File (.npz) to write the selection to, for mssl graph.")
 @running_options("Which halves are drawn.", "FILE.checkpoint, beside the file of --save")
 def select(
-    method: str,
-    threshold: float,
-    subsamples: int,
-    subsample: str,
-    path: str | None,
-    run: Running,
-    table: TableOptions,
+    method: str, threshold: float, subsamples: int, subsample: str, path: str | None, run: Running, table: TableOptions
 ) -> None:
     r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
 
@@ -226,7 +206,7 @@ def select(
     import mssl
 
     check_target(path, table.data)
-    record = record_beside(path) if run.resume else None
+    record = run.record(path)
     training = read_training(table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
@@ -242,7 +222,7 @@ def select(
     if path is not None:
         mssl.save(selection, path)
     if record is not None:
-        Path(record).unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
     edges = selection.graph_.support()
     facts = {
         "tasks": len(selection.tasks_),
@@ -256,4 +236,5 @@ def select(
     elif not run.quiet or path is None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
-        print_edges(edges[: _SHOWN if standard_output().isatty() else None], "Stable edges, strongest first")
+        listed = edges[: _SHOWN if standard_output().isatty() else None]
+        print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")

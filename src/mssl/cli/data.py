@@ -23,7 +23,7 @@ def datasets(ctx: click.Context, as_json: bool) -> None:
       mssl datasets fetch landmine
     """
     if ctx.invoked_subcommand is None:
-        _list(as_json)
+        ctx.invoke(listed, as_json=as_json)
 
 
 @datasets.command("list")
@@ -35,7 +35,14 @@ def listed(as_json: bool) -> None:
     Example:
       mssl datasets list
     """
-    _list(as_json)
+    from mssl.datasets import available
+
+    entries = available()
+    if as_json:
+        print_json(entries)
+    else:
+        rows = [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries]
+        print_table(["name", "present", "what"], rows)
 
 
 @datasets.command()
@@ -89,16 +96,3 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
         print_json({"file": str(written), "task": entry.task_column, "target": entry.target_column})
         return
     click.echo(f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}")
-
-
-def _list(as_json: bool) -> None:
-    from mssl.datasets import available
-
-    entries = available()
-    if as_json:
-        print_json(entries)
-        return
-    print_table(
-        ["name", "present", "what"],
-        [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries],
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ import numpy as np
 from mssl._validation import warn
 from mssl.cli._distributed import read_moments
 from mssl.cli._options import Running, edges_option, running_options, settings_option
-from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table, record_beside
+from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table
 from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
 from mssl.files.models import certificate, save
@@ -86,7 +85,7 @@ def fit(
     """
     check_target(path, table.data)
     check_target(page, table.data, path)
-    record = record_beside(path) if run.resume else None
+    record = run.record(path)
     how: dict[str, Any] = {"fixed": fixed, "seed": run.seed, "running": run.parameters(record)}
     training: TableFacts
     if cluster is None:
@@ -98,14 +97,14 @@ def fit(
         method = method or "p-mssl"
         began = time.perf_counter()
         training, model = _fit_distributed(cluster, table, page, method, **how)
-    if record is not None and not Path(record).exists():
+    if record is not None and not record.exists():
         warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
         if record is not None:
-            Path(record).unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
     if page is not None and isinstance(training, Training):
         from mssl.report import write
 

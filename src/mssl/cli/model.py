@@ -279,45 +279,32 @@ def graph(
         warn(f"--level {level} is now --show {show}; --level goes with 0.3.", FutureWarning)
     check_target(output, model)
     fitted = load(model)
-    found = _graph(fitted, model, 0.0, 0.0)
-    shown = display(found, fdr, method)
-    for note in shown.notes:
-        click.echo(note, err=True)
-    if show == "support" and found.n_edges and found.false_edges is not None:
-        click.echo(
-            f"of the {found.n_edges} pairs of the support at most {found.false_edges:.2g} are expected to be false",
-            err=True,
+    whole = getattr(fitted, "graph_", None)
+    if whole is None:
+        why = "its method learns none." if hasattr(fitted, "tasks_") else "it was saved before it was fitted."
+        raise ModelFileError(
+            f"{model!r} holds no task graph: {why} Fit a model that learns one, such as mssl fit --method p-mssl."
         )
-    if show == "support" and not found.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
-        click.echo("the fit has no support; --show relations or edges writes the pairs above", err=True)
+    shown = display(whole, fdr, method)
+    notes = [*shown.notes]
+    if show == "support" and whole.n_edges and whole.false_edges is not None:
+        notes.append(
+            f"of the {whole.n_edges} pairs of the support at most {whole.false_edges:.2g} are expected to be false"
+        )
+    if show == "support" and not whole.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
+        notes.append("the fit has no support; --show relations or edges writes the pairs above")
+    for note in notes:
+        click.echo(note, err=True)
     if show != "support" and kind == "csv":
-        table = found.relations(fdr, method) if show == "relations" else found.edges(fdr=fdr, method=method)
+        table = whole.relations(fdr, method) if show == "relations" else whole.edges(fdr=fdr, method=method)
         text = table.to_csv(output, safe=safe)
     else:
-        found = (
-            _graph(fitted, model, min_weight, min_confidence)
-            if show == "support"
-            else found.selected(fdr, show, method)
-        )
+        found = whole.threshold(min_weight, min_confidence) if show == "support" else whole.selected(fdr, show, method)
+        if found.confidence is not None and found.n_edges < whole.n_edges and show == "support":  # the others have 0
+            found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
         text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         print_result(text)
-
-
-def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) -> Any:
-    """The graph of a model with the edges that are strong enough; those left out have confidence 0."""
-    whole = getattr(fitted, "graph_", None)
-    if whole is None:
-        raise ModelFileError(
-            f"{model!r} holds no task graph: "
-            + ("its method learns none." if hasattr(fitted, "tasks_") else "it was saved before it was fitted.")
-            + " Fit a model that learns one, such as mssl fit --method p-mssl."
-        )
-    found = whole.threshold(min_weight, min_confidence)
-    if found.confidence is None or found.n_edges == whole.n_edges:
-        return found
-    removed = whole.adjacency & ~found.adjacency
-    return replace(found, confidence=np.where(removed, 0.0, found.confidence))
 
 
 @click.command()
@@ -338,7 +325,9 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
     if as_json:
         print_json(header)
         return
-    certificate = header["certificate"]
+    proof = header["certificate"]
+    if proof is not None:
+        proof = f"{proof['status']} (relative gap {float(proof['relative_gap']):.1e}, {proof['rounds']} rounds)"
     print_facts(
         [
             ("class", header["class"]),
@@ -346,7 +335,7 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
             ("tasks", len(header["tasks"])),
             ("features", len(header["features"])),
             ("support", "none" if header["edges"] is None else f"{header['edges']} pairs"),
-            ("certificate", "none" if certificate is None else _certificate(certificate)),
+            ("certificate", proof or "none"),
             *((name, value) for name, value in header["notes"].items() if not isinstance(value, dict | list)),
             *header["packages"].items(),
         ]
@@ -356,10 +345,6 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
     if all_tasks:
         print_table(["task"], [[name] for name in header["tasks"]], "Tasks")
         print_table(["feature"], [[name] for name in header["features"]], "Features")
-
-
-def _certificate(certificate: dict[str, Any]) -> str:
-    return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e}, {certificate['rounds']} rounds)"
 
 
 @click.command()
