@@ -124,11 +124,6 @@ class TableFacts:
     varies: bool  # whether the target takes two values in some task
     dropped: int = 0
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, of all tasks."""
-        return int(self.counts.sum())
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training(TableFacts):

@@ -6,9 +6,11 @@ import re
 
 # Options that stand for parameters; any other parameter is given by --set.
 _OPTIONS = {
+    "drop": "--drop",
     "groups": "--group",
     "loss": "--family",
     "missing": "--missing",
+    "missing_target": "--missing-target",
     "order": "--order",
     "subsample": "--subsample",
     "task_column": "--task",

@@ -112,7 +112,7 @@ def climate(
     """
     import mssl
     from mssl.climate import combine, open_field, open_members, plot_combination, write_dataset
-    from mssl.climate.combination import RIVALS, map_places
+    from mssl.climate.combination import map_places
     from mssl.climate.grids import reject_observation
     from mssl.estimators.baselines import Climatology
     from mssl.methods import make_estimator
@@ -142,16 +142,13 @@ def climate(
         write_dataset(answer, output)
     if figure is not None:
         figure.savefig(picture, dpi=200)
-    told = ["locations_left_out", *_LEFT_OUT, "combined", "rmse", *(f"rmse_{rival}" for rival in RIVALS)]
-    told += ["rmse_raw_average", *(f"gain_over_{rival}{error}" for rival in RIVALS for error in ("", "_se"))]
-    told += ["missing_train", "missing_test", "train_years", "test_years", "best_member"]
-    told += ["weights_sum", "members_change", "members_change_se", "change_kept"]
+    of_file = ("Conventions", "title", "source", "comment")
     facts = {
         "method": method,
         "members": len(answer["member"]) if "member" in answer.coords else None,
         "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
-        **{name: answer.attrs[name] for name in told},
+        **{name: value for name, value in answer.attrs.items() if name not in of_file},
         "warning": answer.attrs.get("comment"),
         "file": output,
         "picture": picture,
@@ -164,8 +161,7 @@ def climate(
 
 
 def _show(facts: dict[str, Any], units: str) -> None:
-    names = ("method", "members", "locations", "months", "combined")
-    lines: list[tuple[str, Any]] = [(name, facts[name]) for name in names if facts[name] is not None]
+    lines = [(name, facts[name]) for name in ("method", "members", "locations", "months", "combined")]
     if facts["locations_left_out"]:
         reasons = ", ".join(f"{facts[name]} {reason}" for name, reason in _LEFT_OUT.items() if facts[name])
         lines.append(("left out", f"{facts['locations_left_out']} locations: {reasons}"))
@@ -179,8 +175,7 @@ def _show(facts: dict[str, Any], units: str) -> None:
     change, error = f"{facts['members_change']:+.3g} {units}", f"standard error {facts['members_change_se']:.2g}"
     kept = f"the combination keeps {round(facts['change_kept'], 2) + 0.0:.0%} of it"
     lines.append(("change", f"{change} from training to testing in the members' mean, {error}; {kept}"))
-    lines += [("written", facts[name]) for name in ("file", "picture", "model") if facts[name]]
-    print_facts(lines)
+    print_facts([*lines, *(("written", facts[name] or None) for name in ("file", "picture", "model"))])
 
 
 def _errors(facts: dict[str, Any], units: str) -> list[tuple[str, str]]:

@@ -139,10 +139,9 @@ def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int,
         model.set_params(cv=training.drawn_folds(5, seed))
     if training.edges is not None and lacks_graph(model) is None:
         raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
-    _log.log(
-        logging.INFO if training.n_rows >= _MANY_ROWS else logging.DEBUG,
-        f"{training.n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted.",
-    )
+    n_rows = int(training.counts.sum())
+    told = f"{n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted."
+    _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, told)
     return training.fit(training.prepare(model, method))
 
 
@@ -213,7 +212,7 @@ def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, An
         "task_column": training.schema.task,
         "target_column": training.schema.target,
         "missing_features": training.schema.missing,
-        "rows": training.n_rows,
+        "rows": int(training.counts.sum()),
         "rows_dropped": training.dropped,
         "tasks": len(model.tasks_),
         "rows_per_task": [int(training.counts.min()), int(training.counts.max())],

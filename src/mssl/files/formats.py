@@ -58,12 +58,8 @@ class ArrowColumn:
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data
+        self.truth = str(data.type) == "bool"  # which count as numbers from here on; labels stay what they are
         self._text: tuple[NDArray[np.int32], list[str]] | None = None
-
-    @property
-    def truth(self) -> bool:
-        """Whether the values are true and false, which count as numbers from here on; labels stay what they are."""
-        return str(self._data.type) == "bool"
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
@@ -74,19 +70,18 @@ class ArrowColumn:
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
         if self._text is None:
-            self._text = self._distinct()
+            import pyarrow as pa
+
+            data = self._data
+            levels = [chunk.dictionary for chunk in data.chunks] if pa.types.is_dictionary(data.type) else []
+            # Arrow allows categories without a name, or with one that another has.
+            if not levels or any(found.null_count or len(found.unique()) < len(found) for found in levels):
+                data = self._cast(pa.string()).dictionary_encode()
+            whole = data.unify_dictionaries().combine_chunks()
+            whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+            codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
+            self._text = codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
         return self._text
-
-    def _distinct(self) -> tuple[NDArray[np.int32], list[str]]:
-        import pyarrow as pa
-
-        data = self._data
-        if not pa.types.is_dictionary(data.type) or not all(_names_once(chunk.dictionary) for chunk in data.chunks):
-            data = self._cast(pa.string()).dictionary_encode()
-        whole = data.unify_dictionaries().combine_chunks()
-        whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-        codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
-        return codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
 
     def _cast(self, dtype: Any) -> Any:
         import pyarrow as pa
@@ -98,11 +93,6 @@ class ArrowColumn:
                 f"Column {self.name!r} holds {self._data.type}, which cannot be read as {dtype} ({str(error)[:200]}); "
                 "convert it to text or numbers."
             ) from error
-
-
-def _names_once(levels: Any) -> bool:
-    """Whether categories have a name each, none of them twice: Arrow allows others."""
-    return not levels.null_count and len(levels.unique()) == len(levels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -206,7 +206,7 @@ def _advice(path: str | os.PathLike[str]) -> str:
     if Path(path).is_file():  # a pipe cannot be read twice
         with Path(path).open("rb") as stream:
             damaged = stream.read(2) == b"PK"
-    return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save or mssl fit --save wrote."
+    return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save wrote."
 
 
 def certificate(result: FitResult) -> dict[str, Any]:

@@ -234,13 +234,14 @@ def _learn_column(column: ColumnValues, missing: str, declared: bool) -> ColumnS
     schema = learn_column(column, declared)
     if schema.categories is not None and len(schema.categories) < 2:
         raise DataError(
-            f"Column {column.name!r} holds nothing but {listing(schema.categories)}; leave it out (--drop)."
+            f"Column {column.name!r} holds nothing but {listing(schema.categories)}; leave it out "
+            f"(drop={column.name!r})."
         )
     if missing not in ("mean", "indicator"):
         return schema
     values = schema.encode(column)
     if np.isnan(values).all():
-        raise DataError(f"Column {column.name!r} has no value at all; leave it out (--drop).")
+        raise DataError(f"Column {column.name!r} has no value at all; leave it out (drop={column.name!r}).")
     return schema.with_fill(values, missing == "indicator")
 
 
@@ -345,15 +346,20 @@ def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, tra
     if not counts:
         return
     if training:
-        parts = ["--missing-target drop leaves out rows without a target, which cannot be filled"] if of_target else []
+        target = "missing_target='drop' leaves out rows without a target, which cannot be filled"
+        parts = [target] if of_target else []
         if of_features:
             parts.append(
-                "--missing drop leaves rows out, --missing mean fills features with their mean, --missing indicator "
+                "missing='drop' leaves rows out, missing='mean' fills features with their mean, missing='indicator' "
                 "marks them too"
             )
         advice = "; ".join(parts)
     else:
-        again = " (or fit the model again with --missing drop, mean or indicator)" if of_features else ""
+        again = (
+            " (or fit the model again with missing='drop', missing='mean' or missing='indicator')"
+            if of_features
+            else ""
+        )
         advice = f"leave these rows out{again}"
     first = int(rows[(vital | gaps)[next(iter(counts))]].min()) + 1
     shown = _listed(counts, "{!r} ({} rows)")
@@ -384,5 +390,5 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str], *, only_misspelt: bo
     hint = f" {near[0][0]!r} differs from {near[0][1]!r} only in blanks." if near else ""
     raise UnseenTaskError(
         f"Tasks {listing(strangers)} are not in the model; it knows {listing(sorted(known))}.{hint} "
-        "Correct the names, or fit again with rows of these tasks; mssl predict --unseen mean takes the tasks' mean."
+        "Correct the names, or fit again with rows of these tasks; unseen='mean' takes the tasks' mean."
     )
