@@ -20,7 +20,6 @@ from mssl.cli._output import (
 )
 from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
 from mssl.data.folds import Folds
-from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.judge.compare import compare_methods
 from mssl.methods import BAYESIAN, make_estimator
@@ -81,45 +80,33 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
         Workers, file of finished fits and bars, as for :func:`mssl.judge.compare.compare_methods`.
     """
     models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
-    cv = training.cv(folds, seed)
-    data = training.data
-    parts = Folds.from_cv(data, cv)
-    for name, model in models.items():
-        if "cv" in model.get_params(deep=False):
-            _check_parts(data, parts, name)
+    cv, data = training.cv(folds, seed), training.data
+    splitting = [name for name, model in models.items() if "cv" in model.get_params(deep=False)]
+    if splitting and not training.aligned:  # each training part is split again
+        fewest = np.min([data.task_sums(train.astype(float)) for train, _ in Folds.from_cv(data, cv)], axis=0)
+        k = int(np.argmin(fewest))
+        if fewest[k] < 2:
+            raise DataError(
+                f"Task {str(data.tasks[k])!r} has {data.n_rows[k]} rows, of which {fewest[k]:.0f} is left to learn "
+                f"from in one of the {folds} parts; {splitting[0]} chooses its parameters by cross-validation within "
+                "it and needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
+            )
     given = training.given | {"tasks": np.asarray(training.given["tasks"]), "cv": cv}
     return {"family": training.family, **compare_methods(models, **given, **how)}
-
-
-def _check_parts(data: TaskData, folds: Folds, method: str) -> None:
-    """Raise where a task keeps a single row in a training part, which has to be split again."""
-    if data.aligned:
-        return
-    fewest = np.min([data.task_sums(train.astype(float)) for train, _ in folds], axis=0)
-    if fewest.min() < 2:
-        k = int(np.argmin(fewest))
-        raise DataError(
-            f"Task {str(data.tasks[k])!r} has {data.n_rows[k]} rows, of which {fewest[k]:.0f} is left to learn from in "
-            f"one of the {len(folds)} parts; {method} chooses its parameters by cross-validation within it and "
-            "needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
-        )
 
 
 def _show_comparison(outcome: dict[str, Any]) -> None:
     methods, differences = outcome["methods"], outcome["differences"]
     names = list(next(iter(methods.values())))
     first, *others = methods
-    rows = [
-        [
-            method,
-            *(f"{cells[name]['mean']:.4g} ± {cells[name]['standard_error']:.2g}" for name in names),
-            *([_difference(differences.get(method))] if others else []),
-        ]
-        for method, cells in methods.items()
-    ]
-    title = f"Rows not fitted on: means over {outcome['folds']} test parts"
+    rows = []
+    for method, cells in methods.items():
+        scores = [f"{cells[name]['mean']:.4g} ± {cells[name]['standard_error']:.2g}" for name in names]
+        less = differences.get(method)
+        share = f"{less['deviance']:.3g} ± {less['standard_error']:.2g} ({_share(less)})" if less else "—"
+        rows.append([method, *scores, *([share] if others else [])])
     last = [f"less deviance than {first}"] if others else []
-    print_table(["method", *names, *last], rows, title)
+    print_table(["method", *names, *last], rows, f"Rows not fitted on: means over {outcome['folds']} test parts")
     if others:
         _show_gains(outcome["tasks"], first, others)
     click.echo("± is one standard error over the test parts, which allows for the rows that training parts share.")
@@ -127,7 +114,8 @@ def _show_comparison(outcome: dict[str, Any]) -> None:
 
 def _show_gains(tasks: list[dict[str, Any]], first: str, others: list[str]) -> None:
     """Print what each task gains, best first."""
-    gains = sorted(([row["task"], *(row["gain"][name] for name in others)] for row in tasks), key=_falling)
+    gains = [(row["task"], *(row["gain"][name] for name in others)) for row in tasks]
+    gains.sort(key=lambda row: -row[-1]["share"])
     whole = len(gains) <= _SHOWN or not standard_output().isatty()
     shown = gains if whole else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
     title = f"Gain of each task over {first} (share of its deviance on rows not seen)"
@@ -140,19 +128,8 @@ def _show_gains(tasks: list[dict[str, Any]], first: str, others: list[str]) -> N
     )
 
 
-def _falling(row: list[Any]) -> float:
-    return -float(row[-1]["share"])
-
-
 def _share(found: dict[str, float]) -> str:
     return f"{found['share']:+.1%} ± {found['share_error']:.1%}"
-
-
-def _difference(found: dict[str, float] | None) -> str:
-    if found is None:
-        return "—"
-    size = f"{found['deviance']:.3g} ± {found['standard_error']:.2g}"
-    return f"{size} ({_share(found)})"
 
 
 def draw_comparison(outcome: dict[str, Any], path: str) -> None:
@@ -235,6 +212,6 @@ def select(
         print_json(facts | {"stable_edges": [edge._asdict() for edge in edges]})
     elif not run.quiet or path is None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
-        print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
+        print_facts((words.get(name, name), value) for name, value in facts.items())
         listed = edges[: _SHOWN if standard_output().isatty() else None]
         print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")

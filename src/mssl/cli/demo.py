@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -15,18 +15,13 @@ from mssl.cli._output import print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from sklearn.linear_model import LinearRegression, RidgeCV
     from sklearn.utils import Bunch
 
     from mssl import MSSLRegressorCV
     from mssl._typing import Array
 
 GROUPS = {"tasks 1–4": range(4), "tasks 5–10": range(4, 10), "outliers 11–13": range(10, 13)}
-
-
-class _Regressor(Protocol):
-    def fit(self, X: Array, y: Array) -> Self: ...
-
-    def predict(self, X: Array) -> Array: ...
 
 
 @click.command(
@@ -93,7 +88,7 @@ def demo(seeds: int, output: Path, jobs: int | None) -> None:
     click.echo("Pictures: " + ", ".join(map(str, pictures)))
 
 
-def _alone(model: _Regressor, data: Bunch) -> Array:
+def _alone(model: LinearRegression | RidgeCV, data: Bunch) -> Array:
     """Predictions of the test rows where each task is fitted by itself."""
     prediction = np.empty(len(data.y_test))
     for task in data.task_names:

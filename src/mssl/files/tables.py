@@ -319,14 +319,11 @@ def _is_blank(target: Labels) -> Mask:
     return np.asarray(target == "" if target.dtype.kind == "U" else np.isnan(target))
 
 
-def _listed(counts: dict[str, int], form: str) -> str:
-    """Columns with their numbers of gaps, the first few of many."""
-    shown = ", ".join(form.format(name, count) for name, count in list(counts.items())[:8])
+def _counted(gaps: dict[str, Mask], form: str) -> str:
+    """Columns with their numbers of missing values, most first, and the first few of many."""
+    counts = sorted(((name, int(gap.sum())) for name, gap in gaps.items() if gap.any()), key=lambda entry: -entry[1])
+    shown = ", ".join(form.format(name, count) for name, count in counts[:8])
     return shown + (f", … ({len(counts)} columns in all)" if len(counts) > 8 else "")
-
-
-def _counts(gaps: dict[str, Mask]) -> dict[str, int]:
-    return {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
 
 
 def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, training: bool) -> None:
@@ -341,40 +338,34 @@ def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, tra
     training : bool
         Whether it can still be chosen what happens to them.
     """
-    of_target, of_features = _counts(vital), _counts(gaps)
-    counts = of_target | of_features
-    if not counts:
+    of_target, of_features = (any(gap.any() for gap in missing.values()) for missing in (vital, gaps))
+    if not of_target and not of_features:
         return
-    if training:
-        target = "missing_target='drop' leaves out rows without a target, which cannot be filled"
-        parts = [target] if of_target else []
-        if of_features:
-            parts.append(
-                "missing='drop' leaves rows out, missing='mean' fills features with their mean, missing='indicator' "
-                "marks them too"
-            )
-        advice = "; ".join(parts)
-    else:
-        again = (
-            " (or fit the model again with missing='drop', missing='mean' or missing='indicator')"
-            if of_features
-            else ""
+    parts = []
+    if training and of_target:
+        parts.append("missing_target='drop' leaves out rows without a target, which cannot be filled")
+    if training and of_features:
+        parts.append(
+            "missing='drop' leaves rows out, missing='mean' fills features with their mean, missing='indicator' "
+            "marks them too"
         )
-        advice = f"leave these rows out{again}"
-    first = int(rows[(vital | gaps)[next(iter(counts))]].min()) + 1
-    shown = _listed(counts, "{!r} ({} rows)")
-    raise DataError(f"Values are missing in {shown}, first in row {first}; complete them, or: {advice}.")
+    if not training:
+        again = " (or fit the model again with missing='drop', missing='mean' or missing='indicator')"
+        parts.append(f"leave these rows out{again if of_features else ''}")
+    both = vital | gaps
+    first = int(rows[np.logical_or.reduce([*both.values()])].min()) + 1
+    shown = _counted(both, "{!r} ({} rows)")
+    raise DataError(f"Values are missing in {shown}, first in row {first}; complete them, or: {'; '.join(parts)}.")
 
 
 def _tell_dropped(lacking: dict[str, Mask], tasks: CodedTasks, keep: Mask) -> None:
     """Say how many rows were left out, which columns they lack, and which tasks have none left."""
-    counts = dict(sorted(_counts(lacking).items(), key=lambda entry: -entry[1]))
     left, there = (np.bincount(codes, minlength=len(tasks.names)) for codes in (tasks.codes[keep], tasks.codes))
     gone = tasks.names[(left == 0) & (there > 0)]
     lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
     warn(
         f"{int(np.sum(~keep)):,} of {len(keep):,} rows lack a value and were dropped; missing are values of "
-        f"{_listed(counts, '{!r} ({:,})')}.{lost}"
+        f"{_counted(lacking, '{!r} ({:,})')}.{lost}"
     )
 
 
