@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from os import PathLike
 from time import monotonic
 from typing import Any, Self
@@ -49,19 +49,25 @@ from mssl.solvers.fit import Settings, prepare
 _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
 
+@dataclass(eq=False, repr=False)
 class BayesianEstimator(TaskEstimator):
     """What the Bayesian estimators share: read tasks, choose and fit, forecast."""
 
-    prior: str | TaskKernel | Prior
-    residual_covariance: str
-    intercepts: str
-    scale_targets: bool | str
-    calibrate: bool
-    cv: Any
-    tol: float
-    max_iter: int
-    checkpoint: str | PathLike[str] | None
-
+    prior: str | TaskKernel | Prior = "auto"
+    _: KW_ONLY
+    features: str | Sequence[Any] = "auto"
+    intercepts: str = "auto"
+    calibrate: bool = True
+    missing: str = "error"
+    categorical_features: Sequence[str | int] | None = None
+    cv: Any = None
+    task_column: Hashable | None = None
+    tol: float = 1e-3
+    max_iter: int = 300
+    checkpoint: str | PathLike[str] | None = None
+    verbose: int = 0
+    residual_covariance: str = field(default="independent", init=False)
+    scale_targets: bool | str = field(default=False, init=False)
     _takes_empty_tasks = True
 
     @staticmethod
@@ -140,12 +146,13 @@ class BayesianEstimator(TaskEstimator):
             ensemble = choose(data, request, loss, folds, self._report(context, progress), record)
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        late = [member.name for member in ensemble.members if not member.fit.converged]
+        late = [f"{one.name} ({one.fit.promise:.2g})" for one in ensemble.members if not one.fit.converged]
         varies = np.any(data.y != data.y[data.offsets[data.task_of_row]])  # else noise and weights shrink without end
         if late and varies:
             warn(
-                f"Hyperparameters of {listing(late)} were not within tol ({self.tol:g}) after {self.max_iter} steps; "
-                "raise max_iter, or accept the fit by raising tol.",
+                f"The climb of {listing(late)} stopped while its next step promised more than tol ({self.tol:g}): "
+                f"after max_iter ({self.max_iter}) steps, or where no step gained more. Raise max_iter, or raise tol "
+                "to accept the fit.",
                 ConvergenceWarning,
             )
         return self
@@ -441,6 +448,7 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
     return own, square
 
 
+@dataclass(eq=False, repr=False)
 class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, BayesianEstimator):
     r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
 
@@ -541,42 +549,11 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     (520, 2)
     """
 
-    def __init__(
-        self,
-        prior: str | TaskKernel | Prior = "auto",
-        *,
-        features: str | Sequence[Any] = "auto",
-        residual_covariance: str = "auto",
-        intercepts: str = "auto",
-        scale_targets: bool | str = "auto",
-        loss: str | Loss = "gaussian",
-        target_transform: str | None = None,
-        calibrate: bool = True,
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        cv: Any = None,
-        task_column: Hashable | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 300,
-        checkpoint: str | PathLike[str] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.prior = prior
-        self.features = features
-        self.residual_covariance = residual_covariance
-        self.intercepts = intercepts
-        self.scale_targets = scale_targets
-        self.loss = loss
-        self.target_transform = target_transform
-        self.calibrate = calibrate
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.cv = cv
-        self.task_column = task_column
-        self.tol = tol
-        self.max_iter = max_iter
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    _: KW_ONLY
+    residual_covariance: str = "auto"
+    scale_targets: bool | str = "auto"
+    loss: str | Loss = "gaussian"
+    target_transform: str | None = None
 
     def _loss(self) -> Loss:
         loss = super()._loss()
@@ -693,6 +670,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
 
 
+@dataclass(eq=False, repr=False)
 class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
     r"""Multi-task classification with the weights integrated out by expectation propagation.
 
@@ -732,39 +710,8 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
     (520, 2)
     """
 
-    residual_covariance = "independent"
-    scale_targets = False
-
-    def __init__(
-        self,
-        prior: str | TaskKernel | Prior = "auto",
-        *,
-        features: str | Sequence[Any] = "auto",
-        intercepts: str = "auto",
-        class_weight: ClassWeight = None,
-        calibrate: bool = True,
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        cv: Any = None,
-        task_column: Hashable | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 300,
-        checkpoint: str | PathLike[str] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.prior = prior
-        self.features = features
-        self.intercepts = intercepts
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.cv = cv
-        self.task_column = task_column
-        self.tol = tol
-        self.max_iter = max_iter
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    _: KW_ONLY
+    class_weight: ClassWeight = None
 
     def _targets(self, y: Any) -> Array:
         labels = np.asarray(y)

@@ -424,7 +424,7 @@ def _stacked(whole: Part, held: Trials) -> Ensemble:
     kept = _heavy(weights)
     fits = {candidate: whole.fit(candidate) for candidate, taken in zip(names, kept, strict=True) if taken}
     # Sites of labels and counts that swing to the end may be anywhere: what held-out rows said is not about such a fit.
-    settled = np.array([c in fits and (fits[c].converged or whole.loss.quadratic) for c in names])
+    settled = np.array([c in fits and (fits[c].promise <= ROUGH_GAIN or whole.loss.quadratic) for c in names])
     possible = names
     if settled.any():
         possible = [c for c, taken, fits_well in zip(names, kept, settled, strict=True) if fits_well or not taken]

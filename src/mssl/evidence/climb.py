@@ -69,7 +69,8 @@ class Climb(Generic[P]):
     n_iter : int
         Computations of the objective.
     converged : bool
-        Whether promise and last gain are within the tolerance.
+        Whether the promise is within the tolerance; otherwise the climb stopped where no step gained more, or at the
+        limit of computations.
     trace : list of float
         The objective at every point that was kept.
     """
@@ -128,7 +129,7 @@ def climb(
             found = evaluate(moved) if small.any() else None
             count += bool(small.any())
             if found is None or found[0] > value - gain:
-                return Climb(point, value, promise, count, True, trace)
+                break
             pairs.clear()
             last, point, (value, slope, metric) = value - found[0], moved, found
             trace.append(value)
@@ -148,15 +149,14 @@ def climb(
             if count < max_iter and pairs:
                 pairs.clear()  # what was learned misleads: the metric alone is tried
                 continue
-            # No step along the slope gains: the digits of an objective that is known up to a tolerance end here.
-            ended = count < max_iter and promise <= ROUGH_GAIN
-            return Climb(point, value, promise, count, ended or min(promise, last) <= gain, trace)
+            break  # no step along the slope gains: the digits of the objective end here
         free = (slope != 0) & (found[1] != 0)
         change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
         if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):
             pairs.append((change, turn))
         last, point, (value, slope, metric) = value - found[0], moved, found
         trace.append(value)
+    return Climb(point, value, promise, count, promise <= gain, trace)
 
 
 def _times_inverse(slope: Array, metric: Array, pairs: deque[tuple[Array, Array]]) -> Array:

@@ -167,7 +167,8 @@ class EvidenceFit:
     log_evidence : float
         log Z in the user's units.
     objective, promise : float
-        −2 log Z with hyperpriors, and the certificate: what the next step would gain of it.
+        −2 log Z with hyperpriors, and the certificate: what the next step would gain of it. It is infinite where the
+        sites of labels or counts did not settle.
     n_iter : int
         Computations of the evidence.
     converged : bool

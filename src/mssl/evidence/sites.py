@@ -17,6 +17,7 @@ the hyperparameters are those of the Gaussian problem, and the derivative in a p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -26,7 +27,7 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence.climb import climb
+from mssl.evidence.climb import ROUGH_GAIN, climb
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import Derivatives, Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
@@ -297,12 +298,16 @@ def climb_sites(
     point = SitePoint(start, problem, problem.start())
     if learn:
         found = climb(ascent.evaluate, point, gain=gain, max_iter=max_iter)
-        point, objective, promise, converged = found.point, found.objective, found.promise, found.converged
+        if not found.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
+            ascent.tol *= 1e-3
+            with suppress(np.linalg.LinAlgError):
+                found = climb(ascent.evaluate, found.point, gain=gain, max_iter=max_iter)
+        point, objective, promise = found.point, found.objective, found.promise
     else:
         here = ascent.evaluate(point)
         if here is None:
             raise np.linalg.LinAlgError("the evidence cannot be computed")
-        objective, promise, converged = here[0], 0.0, True
+        objective, promise = here[0], 0.0
     assert point.route is not None  # for the type checker
     route = point.route
     return SiteClimb(
@@ -314,7 +319,7 @@ def climb_sites(
         route.posterior(point.prior),
         point.value,
         objective,
-        promise,
+        promise if point.settled else np.inf,
         ascent.sweeps,
-        converged and point.settled,
+        promise <= gain and point.settled,
     )
