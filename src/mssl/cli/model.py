@@ -152,7 +152,7 @@ def _deliver(columns: dict[str, Any], names: list[Any], output: str | None, as_j
         shown = output is None and standard_output().isatty()
         make = safe_cells(names, safe or shown or safe) if output is None or is_text(output) else None
         if make is not None:
-            header, lines = [make(name) for name in header], (tuple(map(make, line)) for line in lines)
+            header, lines = [str(make(name)) for name in header], (tuple(map(make, line)) for line in lines)
         if output is None:
             write_rows(standard_output(), header, lines)
         else:

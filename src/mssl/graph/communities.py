@@ -1,14 +1,12 @@
 """Communities of a weighted graph by Louvain's method, without randomness."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from mssl._typing import Array, Labels
+from mssl.model.task_matrix import Places
 
 
-def by_size(labels: NDArray[Any]) -> NDArray[np.intp]:
+def by_size(labels: Labels) -> Places:
     """Renumber groups: largest first, ties by first member."""
     _, first, inverse, count = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(first), dtype=np.intp)
@@ -16,7 +14,7 @@ def by_size(labels: NDArray[Any]) -> NDArray[np.intp]:
     return rank[inverse]
 
 
-def louvain(A: FloatArray, resolution: float, total: float | None = None) -> NDArray[np.intp]:
+def louvain(A: Array, resolution: float, total: float | None = None) -> Places:
     """Alternate local moves and merging of communities until no move raises the modularity.
 
     ``total`` is the sum of all weights where A is one component of a larger graph.
@@ -34,7 +32,7 @@ def louvain(A: FloatArray, resolution: float, total: float | None = None) -> NDA
         A = member.T @ A @ member
 
 
-def _local_moves(A: FloatArray, resolution: float, total: float) -> NDArray[np.intp]:
+def _local_moves(A: Array, resolution: float, total: float) -> Places:
     """Move nodes, strongest first, to the neighbouring community that raises the modularity most."""
     n, strength = len(A), A.sum(axis=1)
     labels, volume = np.arange(n), strength.copy()

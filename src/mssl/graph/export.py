@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c == JOINER or c in keep else repr(c)[1:-1] for c in text)
 
 
-def safe_cell(value: Any) -> Any:
+def safe_cell(value: object) -> object:
     r"""Return a cell of a CSV file that a spreadsheet takes for text, and that a terminal can show.
 
     A text that begins as a formula does (=, +, -, @), and is no number, gets an apostrophe in front; control characters
@@ -51,7 +51,7 @@ def safe_cell(value: Any) -> Any:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) and not is_number(text) else text
 
 
-def safe_cells(names: Iterable[Any], safe: bool | None = None) -> Callable[[Any], Any] | None:
+def safe_cells(names: Iterable[object], safe: bool | None = None) -> Callable[[object], object] | None:
     """What is to be done with the cells of a CSV file that holds these names; None where nothing is.
 
     Parameters
@@ -141,11 +141,11 @@ def dot(graph: "TaskGraph") -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _encode_name(name: Any) -> Any:
+def _encode_name(name: object) -> object:
     """Return a task name as a JSON value; a tuple becomes ``{"tuple": […]}``."""
     if isinstance(name, tuple):
         return {"tuple": [_encode_name(part) for part in name]}
-    plain = name.item() if hasattr(name, "item") else name
+    plain = name.item() if isinstance(name, np.generic) else name
     if plain is None or isinstance(plain, str | int | float):
         return plain
     raise DataError(
@@ -154,14 +154,14 @@ def _encode_name(name: Any) -> Any:
     )
 
 
-def _decode_name(value: Any) -> Any:
+def _decode_name(value: Any) -> Hashable:
     """Undo `_encode_name`."""
     return tuple(_decode_name(part) for part in value["tuple"]) if isinstance(value, dict) else value
 
 
 def json_text(graph: "TaskGraph") -> str:
     """Return a graph as JSON: names, and the upper triangle of its matrices as (i, j, value)."""
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "format": _FORMAT,
         "version": _VERSION,
         "tasks": [_encode_name(name) for name in graph.tasks],

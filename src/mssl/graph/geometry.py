@@ -6,7 +6,7 @@ random: the same graph gives the same picture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -278,7 +278,7 @@ def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[list[Array], float, 
     return corners, width, depth
 
 
-def chord_geometry(graph: TaskGraph, groups: Sequence[Any] | None = None, gap: float = 0.03) -> ChordGeometry:
+def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None, gap: float = 0.03) -> ChordGeometry:
     """Place the tasks on a circle, group by group, and draw each edge as a curve that bends to the centre.
 
     Parameters

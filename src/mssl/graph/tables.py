@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from mssl._html import Html, tag
 from mssl.exceptions import require
 from mssl.graph.export import safe_cells, short_name, written
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 FDR = 0.1  # false discovery rate of what is shown unasked; the p-value up to which the global test supports it
@@ -22,8 +25,8 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 class Edge(NamedTuple):
     """Two tasks, their partial correlation, and how often the edge was selected (None if not measured)."""
 
-    task_i: Any
-    task_j: Any
+    task_i: Hashable
+    task_j: Hashable
     weight: float
     confidence: float | None
 
@@ -46,8 +49,8 @@ class Relation(NamedTuple):
         Confidence that the weight has the sign that is shown, 1 − p/2.
     """
 
-    task_i: Any
-    task_j: Any
+    task_i: Hashable
+    task_j: Hashable
     weight: float
     low: float
     high: float
@@ -90,7 +93,7 @@ class PairTable(Sequence[Row]):
         object.__setattr__(self, "rows", tuple(self.rows))
 
     @property
-    def pairs(self) -> list[tuple[Any, Any]]:
+    def pairs(self) -> list[tuple[Hashable, Hashable]]:
         """The two tasks of every row."""
         return [(row[0], row[1]) for row in self.rows]
 
@@ -134,7 +137,7 @@ class PairTable(Sequence[Row]):
     def _repr_html_(self) -> str:
         return str(self._html())
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> Table:
         from rich.table import Table
         from rich.text import Text
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +35,9 @@ from mssl.model.task_matrix import (
     with_diagonal,
 )
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
 _SYMMETRY = (
@@ -54,7 +57,7 @@ class GraphComparison(NamedTuple):
     f1: float
 
 
-def partial_correlation(precision: Any) -> TaskMatrix:
+def partial_correlation(precision: ArrayLike) -> TaskMatrix:
     r"""Return the partial correlations of a precision matrix.
 
     .. math:: \rho_{ij} = -\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}, \qquad \rho_{ii} = 1.
@@ -131,7 +134,7 @@ class TaskGraph:
     [['a', 'b'], ['c']]
     """
 
-    tasks: tuple[Any, ...]
+    tasks: tuple[Hashable, ...]
     adjacency: TaskMatrix
     weights: TaskMatrix
     confidence: TaskMatrix | None = None
@@ -214,7 +217,7 @@ class TaskGraph:
         return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]  # as above
 
     @cached_property
-    def _place(self) -> dict[Any, int]:
+    def _place(self) -> dict[Hashable, int]:
         return {name: index for index, name in enumerate(self.tasks)}
 
     @property
@@ -317,7 +320,7 @@ class TaskGraph:
         return self._evidence().table(self.tasks, "relations", fdr, method)
 
     @single_threaded
-    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+    def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
         """Test by permutations whether the tasks have any relation at all.
 
         A small p says that some tasks are related, not which: that is what `relations` lists.
@@ -395,7 +398,7 @@ class TaskGraph:
         pairs = len(self) * (len(self) - 1) // 2
         return self.n_edges / pairs if pairs else 0.0
 
-    def neighbors(self, task: Hashable) -> list[Any]:
+    def neighbors(self, task: Hashable) -> list[Hashable]:
         """Return the neighbours of a task, strongest first."""
         i = self.index(task)
         near = self.adjacency[[i], :].nonzero()[1]
@@ -406,7 +409,7 @@ class TaskGraph:
         """Return the component of each task as an integer; 0 is the largest."""
         return by_size(connected_components(self.adjacency, directed=False)[1])
 
-    def components(self) -> list[list[Any]]:
+    def components(self) -> list[list[Hashable]]:
         """Return the connected components, largest first."""
         return self._groups(self.component_labels())
 
@@ -421,7 +424,7 @@ class TaskGraph:
             labels[nodes] = nodes[louvain(submatrix(sizes, nodes), resolution, total)]
         return by_size(labels)
 
-    def communities(self, resolution: float = 1.0) -> list[list[Any]]:
+    def communities(self, resolution: float = 1.0) -> list[list[Hashable]]:
         r"""Return communities that make the modularity of the \|weights\| large, largest first.
 
         Louvain's method with a fixed visiting order: the same graph gives the same answer. An isolated
@@ -434,8 +437,8 @@ class TaskGraph:
         """
         return self._groups(self.community_labels(resolution))
 
-    def _groups(self, labels: Places) -> list[list[Any]]:
-        groups: list[list[Any]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
+    def _groups(self, labels: Places) -> list[list[Hashable]]:
+        groups: list[list[Hashable]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
         for name, label in zip(self.tasks, labels, strict=True):
             groups[label].append(name)
         return groups
@@ -537,13 +540,13 @@ class TaskGraph:
         both = tag("div", graph_svg(self), tag("div", self.support()._html()), style=look)
         return tag("div", tag("p", tag("strong", Html(repr(self)))), both)
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> Table:
         table = self.support().__rich__()
         table.title = repr(self)
         return table
 
 
-def _task_names(tasks: Any) -> tuple[Any, ...]:
+def _task_names(tasks: Iterable[Hashable]) -> tuple[Hashable, ...]:
     if isinstance(tasks, str | bytes):
         raise DataError(f"tasks is {tasks!r}; give a sequence of K names, not one text.")
     names = tuple(name.item() if isinstance(name, np.generic) else name for name in tasks)
@@ -566,7 +569,7 @@ def _related(labels: Places) -> list[Places]:
     return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
 
 
-def _matrix(values: Any, K: int | None, name: str) -> TaskMatrix:
+def _matrix(values: ArrayLike, K: int | None, name: str) -> TaskMatrix:
     """A parameter as a square matrix of numbers, of its own: an array, or a csr_array for many tasks."""
     try:
         matrix: TaskMatrix = (
@@ -624,7 +627,7 @@ def _require_semidefinite(correlations: TaskMatrix) -> None:
         ) from None
 
 
-def _confidence(values: Any, K: int) -> TaskMatrix:
+def _confidence(values: ArrayLike, K: int) -> TaskMatrix:
     matrix = with_diagonal(_symmetric(_matrix(values, K, "confidence"), "confidence"), 0.0)
     if K and (matrix.min() < 0 or matrix.max() > 1):
         raise DataError(
@@ -633,7 +636,7 @@ def _confidence(values: Any, K: int) -> TaskMatrix:
     return matrix
 
 
-def _coordinates(values: Any, K: int) -> Array:
+def _coordinates(values: ArrayLike, K: int) -> Array:
     try:
         places = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -647,7 +650,7 @@ def _coordinates(values: Any, K: int) -> Array:
     return places
 
 
-def _index(place: dict[Any, int], task: Hashable) -> int:
+def _index(place: dict[Hashable, int], task: Hashable) -> int:
     try:
         return place[task]
     except (KeyError, TypeError):
@@ -656,5 +659,5 @@ def _index(place: dict[Any, int], task: Hashable) -> int:
         raise DataError(f"No task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}") from None
 
 
-def _same(first: Any, second: Any) -> bool:
+def _same(first: TaskMatrix | None, second: TaskMatrix | None) -> bool:
     return first is second if first is None or second is None else count_entries(first != second) == 0

@@ -83,10 +83,10 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -230,7 +230,7 @@ class GraphEvidence:
         return replace(self.subset([*range(len(self.reliability)), -1]), overall=self.overall)
 
     def table(
-        self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1, method: str = "bh"
+        self, tasks: Sequence[Hashable], level: str = "relations", fdr: float = 0.1, method: str = "bh"
     ) -> RelationTable:
         """The pairs that are selected at a false discovery rate; 1 gives all pairs.
 
@@ -264,11 +264,11 @@ class GraphEvidence:
         ]
         return RelationTable(rows, level, float(fdr), int(tested.sum()), method, overall=self.overall)
 
-    def relations(self, tasks: Sequence[Any], fdr: float = 0.1, method: str = "bh") -> RelationTable:
+    def relations(self, tasks: Sequence[Hashable], fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """The pairs whose correlation is not zero, see :meth:`table`."""
         return self.table(tasks, "relations", fdr, method)
 
-    def edges(self, tasks: Sequence[Any], fdr: float = 0.1, method: str = "bh") -> RelationTable:
+    def edges(self, tasks: Sequence[Hashable], fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """The pairs whose partial correlation is not zero, see :meth:`table`."""
         return self.table(tasks, "edges", fdr, method)
 
@@ -370,7 +370,7 @@ class Untested(NamedTuple):
     smallest_q: float = 1.0
     on: str = "coef"
 
-    def table(self, tasks: Sequence[Any], level: str, fdr: float, method: str) -> RelationTable:
+    def table(self, tasks: Sequence[Hashable], level: str, fdr: float, method: str) -> RelationTable:
         """An empty table, as of :meth:`GraphEvidence.table`, that says why."""
         return RelationTable([], level, float(fdr), 0, method, untested=self.untested)
 
@@ -386,7 +386,7 @@ class Untested(NamedTuple):
         """The same for one more task."""
         return self
 
-    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+    def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
         """Nothing is found in any permutation."""
         return GlobalTest(1.0, self.smallest_q, n_permutations)
 
@@ -460,7 +460,7 @@ class LazyEvidence(Later[Evidence]):
     def __init__(self, source: RelationInput | Residuals, n_tasks: int = 0, unknown: int = 0) -> None:
         self._source, self._n_tasks, self._unknown = source, n_tasks, unknown
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[object, ...]:
         return (_itself, (self._found,)) if self._n_tasks > MOST_SAVED else super().__reduce__()
 
     def _compute(self) -> Evidence:
@@ -486,7 +486,7 @@ class LazyEvidence(Later[Evidence]):
             self.test_overall()
         return self._found
 
-    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+    def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
         """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
         n = check_whole_number("n_permutations", n_permutations, low=1)
         random = np.random.default_rng(random_state)
