@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mssl._typing import Index, TaskMatrix
+from mssl._typing import TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
 from mssl.graph.tables import FDR, RelationTable
 from mssl.graph.task_graph import TaskGraph
 from mssl.graph.tests import GraphEvidence
-from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
+from mssl.model.task_matrix import Places
 
 _MOST_NAMED = 10  # edges of summaries
 
@@ -40,7 +40,7 @@ class Display(NamedTuple):
 
     graph: TaskGraph
     certain: TaskMatrix | None
-    groups: Index
+    groups: Places
     notes: list[str]
     relations: RelationTable | None = None
     edges: RelationTable | None = None
@@ -81,13 +81,10 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
         graph.test_overall()
         relations, edges = graph.relations(fdr, method), graph.edges(fdr=fdr, method=method)
     except MSSLError:
-        return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
+        return Display(graph, None, graph.community_labels(), [])
     certain = graph.selected(fdr, "edges", method)
-    i, j = upper_pairs(graph.adjacency + certain.adjacency)
-    fitted, told = entries_at(graph.weights, i, j), entries_at(certain.weights, i, j)
-    weights = np.where(entries_at(certain.adjacency, i, j), told, fitted)
-    pairs, K = np.column_stack([i, j]), len(graph)
-    shown = replace(graph, adjacency=pair_matrix(pairs, [True] * len(i), K), weights=pair_matrix(pairs, weights, K))
+    candidates = graph.weights - graph.weights * certain.adjacency
+    shown = replace(graph, adjacency=graph.adjacency + certain.adjacency, weights=candidates + certain.weights)
     notes = [relations.summary()]
     if len(relations):
         notes.append(edges.summary())
@@ -95,9 +92,9 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
             f"groups are tasks joined by relations; the chance that any of these is false is at most {fdr:.0%}"
         )
     assert graph.evidence is not None
-    evidence, groups = graph.evidence.resolve(), np.arange(K)
+    evidence, groups = graph.evidence.resolve(), np.arange(len(graph))
     if isinstance(evidence, GraphEvidence):
-        groups = by_size(evidence.groups_at(fdr)).astype(np.int64)
+        groups = by_size(evidence.groups_at(fdr))
         if evidence.relative_to != "zero":
             notes.append("relations are those beyond a mean that all tasks share")
     return Display(shown, certain.adjacency, groups, notes, relations, edges)
