@@ -587,7 +587,8 @@ def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
         r = np.full((K, K), 0.95)
         r[0, 1] = r[1, 0] = -0.95 if with_mean else 0.95
         np.fill_diagonal(r, 1.0)
-        answers[with_mean] = _Statistics(r, np.full((K, K), 30.0), np.ones(K))
+        freedom = np.full((K, K), 30.0)
+        answers[with_mean] = _Statistics(np.sign(r), correlation_p(r, freedom), freedom, np.ones(K))
     monkeypatch.setattr(_White, "statistics", property(lambda self: answers[self.about_mean]))
     monkeypatch.setattr(information, "_common_level", lambda *_: True)
     pairs = scores.evidence().relations(range(K), fdr=0.1).pairs

@@ -193,8 +193,8 @@ FAULTS = [
     Fault(
         "signs about zero and about the mean may differ",
         "graph/information.py",
-        "p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)",
-        "p = np.maximum(p, other_p)",
+        "p = np.where(sign == found[0].sign, np.maximum(p, found[0].p), 1.0)",
+        "p = np.maximum(p, found[0].p)",
         _GRAPH,
     ),
     Fault(
@@ -228,8 +228,8 @@ FAULTS = [
     Fault(
         "the smaller p-value of the two roles counts",
         "graph/information.py",
-        "p = np.maximum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))",
-        "p = np.minimum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))",
+        "return _Statistics(np.sign(cosines + cosines.T), np.maximum(p, p.T)",
+        "return _Statistics(np.sign(cosines + cosines.T), np.minimum(p, p.T)",
         _GRAPH,
     ),
     Fault(
@@ -285,8 +285,8 @@ FAULTS = [
     Fault(
         "other tasks of the group cost no observation",
         "graph/tests.py",
-        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, K - 2.0",
-        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, 0.0",
+        "theta = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, K - 2.0",
+        "theta = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T\n            direct, used = theta, 0.0",
         _GRAPH,
     ),
     # model selection

@@ -48,6 +48,7 @@ from mssl.exceptions import ParameterError
 from mssl.graph.tables import FDR
 from mssl.graph.tests import (
     MOST_SAVED,
+    SMALLEST_EIGENVALUE,
     Evidence,
     GraphEvidence,
     LazyEvidence,
@@ -69,11 +70,9 @@ from mssl.structures.copula import normal_scores
 
 _FEWEST_COLUMNS = 3  # Columns that vary within tasks; the weights of fewer can show no relation.
 _FEWEST = 4  # Tasks; with fewer, a shared mean and relations of single pairs cannot be told apart.
-_LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
 _ROUNDS = 3  # of the shared mean and the variances about it, each given the other
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
 _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
-_SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
 _FREE_ROWS = 1.5  # Rows per feature; with more, residuals are those of least squares, which hold no weights.
 _NEGLIGIBLE = 0.9  # Shrinkage of the residuals' correlations; where it is larger, they are taken for chance.
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
@@ -95,14 +94,21 @@ def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, dat
         The tasks.
     """
     ranks = structure.correlation != "pearson"
-    if structure.relates == "residual":
-        residuals = _residuals(prepared, result, ranks)
-        evidence = LazyEvidence(residuals, len(residuals.values))
-        # Of more numbers than the evidence on many tasks has, that evidence alone is kept.
-        return evidence.saved() or evidence if residuals.values.size > MOST_SAVED**2 else evidence
-    # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each other
-    # about their common mean. So a mean that helps to predict is no reason to test about it alone.
-    return evidence_on_weights(prepared, data, bool(prepared.settings.shared_mean), ranks)
+    if structure.relates != "residual":
+        # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each
+        # other about their common mean. So a mean that helps to predict is no reason to test about it alone.
+        return evidence_on_weights(prepared, data, bool(prepared.settings.shared_mean), ranks)
+    problem = prepared.problem(L1(1.0), "residual")  # residuals are the same with any penalty
+    assert isinstance(problem, ResidualProblem)
+    residuals = problem.related(result.W)
+    if prepared.gaps is not None:
+        missing = prepared.gaps.missing
+        residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
+    used = np.count_nonzero(result.W, axis=1).mean() + prepared.settings.fit_intercept
+    kept = Residuals(normal_scores(residuals) if ranks else residuals, float(used))
+    evidence = LazyEvidence(kept, len(residuals))
+    # Of more numbers than the evidence on many tasks has, that evidence alone is kept.
+    return evidence.saved() or evidence if residuals.size > MOST_SAVED**2 else evidence
 
 
 def evidence_on_weights(
@@ -117,17 +123,6 @@ def evidence_on_weights(
         f"the weights of {columns} cannot show relations: at least {_FEWEST_COLUMNS} columns that vary within tasks "
         "are needed"
     )
-
-
-def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
-    problem = prepared.problem(L1(1.0), "residual")  # residuals are the same with any penalty
-    assert isinstance(problem, ResidualProblem)
-    used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
-    residuals = problem.related(result.W)
-    if prepared.gaps is not None:
-        missing = prepared.gaps.missing
-        residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
-    return Residuals(normal_scores(residuals) if ranks else residuals, float(used))
 
 
 class Occasions(NamedTuple):
@@ -260,16 +255,12 @@ class _Errors(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Cosines of all pairs, task k in the role of the random one, their degrees of freedom, and reliabilities."""
+    """Signs, p-values and degrees of freedom of all pairs (K, K), and reliabilities (K,)."""
 
-    cosines: Array
+    sign: Array
+    p: Array
     freedom: Array
     reliability: Array
-
-    def signed_p(self) -> tuple[Array, Array]:
-        """Signs and p-values of all pairs; of the two roles the larger p-value."""
-        p = np.maximum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))
-        return np.sign(self.cosines + self.cosines.T), p
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,8 +365,8 @@ class Scores:
             return self
         rho = (1 - shrinkage) * rho + shrinkage * np.eye(K)
         levels, turns = np.linalg.eigh(rho)
-        if levels[0] < _SMALLEST_EIGENVALUE:
-            rho = (turns * np.maximum(levels, _SMALLEST_EIGENVALUE)) @ turns.T
+        if levels[0] < SMALLEST_EIGENVALUE:
+            rho = (turns * np.maximum(levels, SMALLEST_EIGENVALUE)) @ turns.T
         size = np.sqrt(np.diagonal(rho))
         variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
         rho = rho / np.outer(size, size)
@@ -387,8 +378,7 @@ class Scores:
         """White scores about zero and, where all pairs have something in common, about the mean."""
         zero = _White(self, *self.variances())
         found = zero.statistics
-        several = self.about_mean and len(found.cosines) >= _FEWEST
-        if not (several and _common_level(*found.signed_p(), found.freedom)):
+        if not self.about_mean or len(found.p) < _FEWEST or not _common_level(found.sign, found.p, found.freedom):
             return (zero,)
         about = zero
         for _ in range(_ROUNDS):
@@ -399,15 +389,13 @@ class Scores:
         """What the scores say."""
         with threads_for(self.size):
             found = [white.statistics for white in self.white]
-            sign, p = found[0].signed_p()
-            for other_sign, other_p in (other.signed_p() for other in found[1:]):
-                p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
-            freedom = np.minimum(found[-1].freedom, found[-1].freedom.T)
+            sign, p, freedom, reliability = found[-1]
+            if len(found) > 1:
+                p = np.where(sign == found[0].sign, np.maximum(p, found[0].p), 1.0)
             r = correlation_of(p, sign, freedom)
             np.fill_diagonal(r, 1.0)
             relative_to = "zero" if len(found) == 1 else "both"
-            evidence = GraphEvidence(r, freedom, found[-1].reliability, "coef", relative_to)
-            return self.white[-1].with_partial(evidence)
+            return self.white[-1].with_partial(GraphEvidence(r, freedom, reliability, "coef", relative_to))
 
     def permuted(self, random: np.random.Generator) -> Scores:
         """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
@@ -536,7 +524,7 @@ class _White:
 
     @cached_property
     def statistics(self) -> _Statistics:
-        """Cosines of all pairs, and how many observations they are."""
+        """Tests of the cosines of all pairs, in which task k has the role of the random one; of two roles the worse."""
         u, h, v, vectors = self.ranked, self.information, self.v, self.source.vectors
         (K, d, _), rank, errors = vectors.shape, self.rank, self.source.errors
         half = np.sqrt(h)
@@ -562,7 +550,9 @@ class _White:
             exposure = Y @ Y.T / np.sqrt(np.maximum(rank[:, None] * (H @ H.T), 1e-300))
             inverse = inverse + errors.variance * exposure**2
         reliability = v * np.sum(h, axis=1) / np.sqrt(rank * d)
-        return _Statistics(cosines, 1 / inverse, np.clip(reliability, 0.0, 1.0))
+        p = correlation_p(cosines, 1 / inverse)
+        freedom = 1 / np.maximum(inverse, inverse.T)
+        return _Statistics(np.sign(cosines + cosines.T), np.maximum(p, p.T), freedom, np.clip(reliability, 0.0, 1.0))
 
     def with_partial(self, evidence: GraphEvidence) -> GraphEvidence:
         """The evidence with the partial correlations of its groups, where they are small enough for a likelihood."""
@@ -634,7 +624,7 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
     K = len(p)
     pairs = np.triu_indices(K, 1)
     z = -sign[pairs] * ndtri(np.clip(p[pairs], 1e-300, 1.0) / 2)
-    lower = z <= _LOWER
+    lower = z <= 1.0  # stronger ones may be true relations
     low = z[lower]
     if len(low) < 3:
         return True
@@ -643,12 +633,12 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
         return float(np.exp(-0.5 * t**2 - log_ndtr(t)) / np.sqrt(2 * np.pi))
 
     def surplus(location: float) -> float:
-        return float(low.mean()) - location + mills(_LOWER - location)
+        return float(low.mean()) - location + mills(1.0 - location)
 
     if surplus(10.0) > 0:
         return True
     location = float(brentq(surplus, -20.0, 10.0))
-    t = _LOWER - location
+    t = 1.0 - location
     R, used = np.zeros((K, K)), np.zeros((K, K))
     related = adjusted_p(p[pairs]) <= FDR
     R[pairs] = np.where(related, correlation_of(p[pairs], sign[pairs], freedom[pairs]), 0.0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 FDR = 0.1  # false discovery rate of what is shown unasked; the p-value up to which the global test supports it
-PERMUTATIONS = 19  # of the global test that is made unasked: p-values from 0.05 on
+PERMUTATIONS = round(2 / FDR) - 1  # of the global test that is made unasked: p-values from half that rate on
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 

@@ -150,11 +150,18 @@ class TaskGraph:
             raise DataError(
                 "adjacency has self-loops on its diagonal; a task graph has none. Set the diagonal to False."
             )
+        # Adding 0.0 turns the -0.0 of absent edges into 0.0.
+        weights = _symmetric(adjacency * _matrix(self.weights, K, "weights") + 0.0, "weights")
+        if largest_entry(weights) > 1 + _ROUNDED:
+            raise DataError(
+                f"weights reach {largest_entry(weights):g} in size; give partial correlations, from -1 to 1. Use "
+                "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
+            )
+        np.clip(_numbers(weights), -1.0, 1.0, out=_numbers(weights))
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
-            # Adding 0.0 turns the -0.0 of absent edges into 0.0.
-            "weights": _correlations(adjacency * _matrix(self.weights, K, "weights") + 0.0),
+            "weights": weights,
             "confidence": None if self.confidence is None else _confidence(self.confidence, K),
             "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
         }
@@ -596,19 +603,6 @@ def _symmetric(matrix: TaskMatrix, name: str) -> TaskMatrix:
     if gap > _SYMMETRY * largest_entry(matrix):
         raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give (A + A.T) / 2 if that is meant.")
     return (matrix + matrix.T) / 2
-
-
-def _correlations(weights: TaskMatrix) -> TaskMatrix:
-    matrix = _symmetric(weights, "weights")
-    largest = largest_entry(matrix)
-    if largest > 1 + _ROUNDED:
-        raise DataError(
-            f"weights reach {largest:g} in size; give partial correlations, from -1 to 1. Use "
-            "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
-        )
-    numbers = _numbers(matrix)
-    np.clip(numbers, -1.0, 1.0, out=numbers)
-    return matrix
 
 
 def _require_semidefinite(correlations: TaskMatrix) -> None:

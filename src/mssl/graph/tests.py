@@ -104,9 +104,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COVERAGE = 0.9  # of the intervals in the tables
+COVERAGE = 1 - FDR  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # Least reliability; below it errors have 20 times the weights' variance.
-_SMALLEST_EIGENVALUE = 0.01  # Least eigenvalue of estimated correlations; errors of estimates may make smaller ones.
+SMALLEST_EIGENVALUE = 0.01  # Least eigenvalue of estimated correlations; errors of estimates may make smaller ones.
 _MANY = 100.0  # Observations that give the de-sparsified graphical lasso its limiting distribution.
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
 _MOST_UNASKED = 1e8
@@ -336,9 +336,9 @@ class GraphEvidence:
         C = np.clip(self.correlation / self._attenuation, -0.99, 0.99)
         np.fill_diagonal(C, 1.0)
         values, vectors = np.linalg.eigh(C)
-        C = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+        C = (vectors * np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T
         if not self.few:
-            theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+            theta = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T
             direct, used = theta, K - 2.0
         else:
             # The penalty is what chance reaches in one pair of each task.
