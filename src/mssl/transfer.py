@@ -57,10 +57,9 @@ class TransferReport:
     def to_frame(self) -> Any:
         """The report as a pandas table, one row a task."""
         pandas: Any = require("pandas", "tables", "A transfer report as a table")
-        columns = {"rows": self.rows, "together": self.together, "alone": self.alone, "gain": self.gain}
-        return pandas.DataFrame(columns | {"error": self.error, "verdict": self.verdict}, index=list(self.tasks))
+        return pandas.DataFrame(vars(self), index=list(self.tasks)).drop(columns="tasks")
 
-    def _lines(self) -> list[str]:
+    def __repr__(self) -> str:
         width = max([4, *(len(str(task)) for task in self.tasks)])
         lines = [f"{'task':<{width}}  {'rows':>6}  {'together':>10}  {'alone':>10}  {'gain':>7}  verdict"]
         lines += [
@@ -69,10 +68,7 @@ class TransferReport:
             for k in np.argsort(self.gain, kind="stable")
         ]
         counts = self.counts()
-        return [*lines, f"{counts['gain']} gain, {counts['even']} even, {counts['loss']} loss"]
-
-    def __repr__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join([*lines, f"{counts['gain']} gain, {counts['even']} even, {counts['loss']} loss"])
 
 
 @single_threaded
@@ -148,18 +144,10 @@ def _searched(model: Any) -> Any:
 
 def _single(model: Any, features: Any) -> Any:
     """The model with its loss and features and without anything that relates the tasks; baselines have no loss."""
-    names = (
-        "task_column",
-        "fit_intercept",
-        "scale_features",
-        "penalty_factor",
-        "missing",
-        "categorical_features",
-        "class_weight" if is_classifier(model) else "loss",
-    )
+    family, own = (MultiTaskClassifier, "class_weight") if is_classifier(model) else (MultiTaskGLM, "loss")
+    names = {"task_column", "fit_intercept", "scale_features", "penalty_factor", "missing", "categorical_features", own}
     given = model.get_params(deep=False)
-    family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
-    kept = {name: given[name] for name in names if name in given}
+    kept = {name: value for name, value in given.items() if name in names}
     kept |= {"fit_intercept": False} if given.get("intercepts") == "none" else {}
     return family(SparsePrecision(1e6), features=features, **kept)
 
@@ -179,14 +167,13 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
     few = test.tasks[rows < 2]
     if len(few):
         raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more a task.")
-    means = [test.task_sums(values) / rows for values in (together, alone)]
-    difference = alone - together
-    centred = difference - np.repeat(means[1] - means[0], rows)
+    ours, theirs = (test.task_sums(values) / rows for values in (together, alone))
+    change = theirs - ours
+    centred = alone - together - np.repeat(change, rows)
     error = np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)
-    change = means[1] - means[0]
-    gain = np.divide(change, means[1], out=np.zeros_like(change), where=means[1] > 0)
+    gain = np.divide(change, theirs, out=np.zeros_like(change), where=theirs > 0)
     verdict = np.where(np.abs(change) <= _SMALL * error, "even", np.where(change > 0, "gain", "loss"))
-    return TransferReport(test.tasks, rows, means[0], means[1], gain, error, verdict)
+    return TransferReport(test.tasks, rows, ours, theirs, gain, error, verdict)
 
 
 def gain_over_separate(model: Any) -> float | None:
