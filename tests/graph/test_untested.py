@@ -20,9 +20,11 @@ from mssl.cli.fit import summarise
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
+from mssl.estimators.fitted import Fitted, Input
 from mssl.graph import tests as inference
 from mssl.graph.display import display
 from mssl.graph.tests import GraphEvidence, LazyEvidence, Residuals
+from mssl.losses import Gaussian
 from mssl.structures import TaskCovariance
 
 QUICK = {"max_iter": 5, "tol": 1.0}
@@ -282,10 +284,10 @@ def test_large_jobs_print_no_edges_without_evidence():
     """Beyond the tasks whose pairs are compared nothing is known of edges."""
     graph = mssl.TaskGraph.from_edges([("a", "b", 0.9), ("b", "c", 0.8)])
     schema = SimpleNamespace(task="t", target="y", missing="error", feature_names=["x"])
-    training = SimpleNamespace(
-        schema=schema, family="gaussian", n_rows=9, dropped=0, rows_per_task=(3, 3), varies=False
-    )
-    model = SimpleNamespace(graph_=graph, tasks_=np.array(list("abc")))
+    counts = np.array([3, 3, 3])
+    training = SimpleNamespace(schema=schema, family="gaussian", n_rows=9, dropped=0, counts=counts, varies=False)
+    fitted = Fitted(Input(), Gaussian(), None, np.zeros(3), graph=graph)
+    model = SimpleNamespace(fitted_=fitted, tasks_=np.array(list("abc")))
     found = summarise(model, training, "mtrl", {}, 0.0)
     assert found["edges"] is None
     assert found["strongest_edges"] == []

@@ -200,9 +200,8 @@ def _classical_scaling(distances: Array) -> Array:
     n = len(distances)
     centring = np.eye(n) - 1 / n
     gram = -centring @ distances**2 @ centring / 2
-    values, vectors = eigh(gram, subset_by_index=[max(0, n - 2), n - 1])
-    places = np.zeros((n, 2))
-    places[:, : vectors.shape[1]] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    values, vectors = eigh(gram, subset_by_index=[n - 2, n - 1])
+    places = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
     turn = np.pi * (3 - np.sqrt(5)) * np.arange(n)
     spiral = np.column_stack([np.cos(turn), np.sin(turn)]) * np.sqrt(np.arange(n) / n)[:, None]
     return _fix_signs(places) + 0.05 * distances.max() * spiral
@@ -253,27 +252,21 @@ def _push_apart(places: Array, closest: float = 0.75, steps: int = 60) -> Array:
     return places
 
 
-def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[list[Array], float, float]:
+def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[Array, float, float]:
     """Set boxes on shelves, in the order given; return their lower left corners, the width and the depth."""
-    if not boxes:
-        return [], 0.0, 0.0
-    area = sum((w + margin) * (h + margin) for w, h in boxes)
-    width = max(1.25 * float(np.sqrt(area)), *(float(w) for w, _ in boxes))
-    shelves: list[list[Array]] = []
-    used = np.inf
-    for box in boxes:
-        if used + margin + box[0] > width:
-            shelves.append([])
-            used = -margin
-        shelves[-1].append(box)
-        used += margin + box[0]
-    corners, depth = [], 0.0
-    for shelf in shelves:
-        height = max(h for _, h in shelf)
-        left = (width - sum(w for w, _ in shelf) - margin * (len(shelf) - 1)) / 2
-        for w, h in shelf:
-            corners.append(np.array([left, -depth - (height + h) / 2]))
-            left += w + margin
+    sizes = np.reshape(boxes, (-1, 2))
+    width = float(max(1.25 * np.sqrt(np.prod(sizes + margin, axis=1).sum()), sizes[:, 0].max(initial=0.0)))
+    shelf, used = np.zeros(len(sizes), dtype=int), -margin
+    for k, room in enumerate(sizes[:, 0] + margin):
+        fits = used + room <= width
+        shelf[k:] += not fits
+        used = used + room if fits else room - margin
+    corners, depth = np.zeros(sizes.shape), 0.0
+    for number in np.unique(shelf):
+        box = sizes[shelf == number]
+        ends, height = np.cumsum(box[:, 0] + margin), box[:, 1].max()
+        left = (width - ends[-1] + margin) / 2 + ends - margin - box[:, 0]
+        corners[shelf == number] = np.column_stack([left, -depth - (height + box[:, 1]) / 2])
         depth += height + margin
     return corners, width, depth
 
