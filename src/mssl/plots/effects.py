@@ -1,14 +1,18 @@
 """Curves of single columns: what all tasks share, and how each task deviates."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError
 from mssl.graph.geometry import POSITIVE
-from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, FloatArray, drawn, new_figure
+from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, axes, drawn, new_figure
 
 _MOST_TASKS = 200  # curves that are drawn beside the shared one: more cannot be told apart
 
@@ -21,8 +25,8 @@ def most_relevant(model: Any, most: int) -> list[str]:
 
 
 def plot_effects(
-    model: Any, features: Sequence[Any] | None = None, *, tasks: Sequence[Any] | None = None, most: int = 6
-) -> Any:
+    model: Any, features: Sequence[object] | None = None, *, tasks: Sequence[object] | None = None, most: int = 6
+) -> NDArray[np.object_]:
     """Draw small multiples of partial effects: the mean of all tasks with its band, and each task in grey.
 
     Parameters
@@ -65,30 +69,28 @@ def plot_effects(
         draw_effect(ax, *curves(model, feature, names))
     for ax in made[len(chosen) :]:
         ax.remove()
-    for row in range(down):
-        made[row * across].set_ylabel("partial effect", fontsize=NORMAL)
+    for ax in made[::across]:
+        ax.set_ylabel("partial effect")
     return made[: len(chosen)]
 
 
-def curves(model: Any, feature: Any, tasks: Sequence[Any]) -> tuple[Any, FloatArray]:
+def curves(model: Any, feature: object, tasks: Sequence[object]) -> tuple[Any, Array]:
     """The partial effect of a column that all tasks share, and each task's own (K, n)."""
     return model.partial_effect(feature), np.stack([model.partial_effect(feature, task).effect for task in tasks])
 
 
-def draw_effect(ax: Any, shared: Any, by_task: FloatArray) -> None:
+def draw_effect(ax: Axes, shared: Any, by_task: Array) -> None:
     """Draw one column: the mean of all tasks with its band, each task in grey."""
     levels = shared.x.dtype.kind == "O"
     x = np.arange(len(shared.x)) if levels else shared.x
-    style: dict[str, Any] = {"marker": "o", "ls": "none"} if levels else {}  # nothing lies between levels
+    style: Look = {"marker": "o", "ls": "none"} if levels else {}  # nothing lies between levels
     ax.plot(x, by_task.T, color=FAINT, lw=0.6, ms=2, **style)
     if shared.lower is not None and shared.upper is not None:
-        if levels:
-            ax.vlines(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.4, lw=4)
-        else:
-            ax.fill_between(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.2, lw=0)
+        band: Any = ax.vlines if levels else ax.fill_between
+        band(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.4 if levels else 0.2, lw=4 if levels else 0)
     ax.plot(x, shared.effect, color=POSITIVE, lw=1.6, ms=4, **style)
     ax.axhline(0, color=GREY, lw=0.5)
-    ax.set_xlabel(drawn(shared.feature), fontsize=NORMAL)
+    axes(ax).set_xlabel(drawn(shared.feature))
     ax.tick_params(labelsize=SMALL + 0.5)
     if levels:
         ax.set_xticks(x, [drawn(level, 10) for level in shared.x], rotation=45)

@@ -1,64 +1,49 @@
 """Pictures of fits: coefficients, paths, stability, convergence, gains, errors."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from mssl._typing import Array, ArrayLike
 from mssl._validation import check_choice, check_number
 from mssl.data.columns import feature_spreads
 from mssl.exceptions import DataError
 from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
-from mssl.plots.support import (
-    COEF_SHARE,
-    FAINT,
-    GREY,
-    NORMAL,
-    SMALL,
-    FloatArray,
-    as_display,
-    as_names,
-    axes,
-    distances,
-    drawn,
-    heat,
-    history_columns,
-    legend_above,
-    marked,
-    matplotlib_module,
-    name_ticks,
-    numbers,
-    part_groups,
-    size_in_points,
-)
+from mssl.plots import support
+from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, as_names, axes, drawn, name_ticks, numbers
 
+_COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
 _FOREST = 60  # lines of a forest plot that can be read
 MOST_LINES = 600  # curves of edges, stable and not: more cannot be told from each other
+Names = list[object]
 
 
 class Stability(NamedTuple):
     """Selection frequencies (L, E) of edges along a path: ``ends`` is (E, 2), or None where edges are not named."""
 
-    lambdas: FloatArray
-    frequencies: FloatArray
+    lambdas: Array
+    frequencies: Array
     threshold: float
     ends: NDArray[np.intp] | None
 
 
 def plot_coefficients(
     source: Any,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
-    tasks: Iterable[Any] | None = None,
-    features: Iterable[Any] | None = None,
+    tasks: Iterable[object] | None = None,
+    features: Iterable[object] | None = None,
     label: str = "coefficient",
     kind: str = "heat",
     level: float = 0.9,
     per: str = "unit",
-) -> Any:
+) -> Axes:
     """Draw coefficients, tasks down (by community where there is a graph), features across; or with their intervals.
 
     Parameters
@@ -79,17 +64,15 @@ def plot_coefficients(
         makes columns of different units comparable; or its share of the largest coefficient of its column.
     """
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
-    spreads = feature_spreads(source, values.shape[1])
-    scale = np.ones(values.shape[1])
-    if check_choice("per", per, ("unit", "spread", "largest")) == "spread":
-        if spreads is None:
-            raise DataError("The spread of the columns is not known; give a fitted model without feature maps.")
-        scale, label = spreads, f"{label} × spread of the column"
-    elif per == "largest":
-        scale, label = 1 / np.abs(values).max(axis=0, initial=1e-300), "share of the feature's largest"
-    names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
-    attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
-    columns = as_names(features, source, attribute, values.shape[1], "features")
+    K, d = values.shape
+    spreads = feature_spreads(source, d)
+    scales = {"unit": np.ones(d), "spread": spreads, "largest": 1 / np.abs(values).max(axis=0, initial=1e-300)}
+    scale = scales[check_choice("per", per, tuple(scales))]
+    if scale is None:
+        raise DataError("The spread of the columns is not known; give a fitted model without feature maps.")
+    label = {"spread": f"{label} × spread of the column", "largest": "share of the feature's largest"}.get(per, label)
+    names = as_names(tasks, K, "tasks", source, "tasks_")
+    columns = as_names(features, d, "features", source, "features_", "feature_names_in_")
     if check_choice("kind", kind, ("heat", "forest")) == "forest":
         check_number("level", level, above=0, below=1)
         sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
@@ -97,39 +80,38 @@ def plot_coefficients(
         half = None if std is None else float(ndtri(0.5 + level / 2)) * scale * std
         label = label if std is None else f"{label}, {level:.0%} interval"
         return _forest(ax, scale * values, half, (names, columns), label, sizes)
-    graph, order, what, groups = getattr(source, "graph_", None), np.arange(len(values)), "tasks", None
+    graph, order, what, groups = getattr(source, "graph_", None), np.arange(K), "tasks", None
     ax = axes(ax, (4.2, 3.2))
-    if isinstance(graph, TaskGraph) and len(graph) == len(values):
-        groups = as_display(graph).groups
+    if isinstance(graph, TaskGraph) and len(graph) == K:
+        groups = support.as_display(graph).groups
         order, what = task_order(graph, groups), "tasks, by community"
-    heat(ax, (values * scale)[order], label, share=1.0 if per == "largest" else COEF_SHARE)
-    width, height = size_in_points(ax)
+    support.heat(ax, (values * scale)[order], label, share=1.0 if per == "largest" else _COEF_SHARE)
+    width, height = support.size_in_points(ax)
     name_ticks(ax.yaxis, [names[k] for k in order], height, what)
     name_ticks(ax.xaxis, columns, width, "features")
     if groups is not None:
-        part_groups(ax, groups, across=False)
+        support.part_groups(ax, groups, across=False)
     return ax
 
 
 def _forest(
-    ax: Any, values: FloatArray, half: FloatArray | None, names: tuple[list[Any], list[Any]], label: str, sizes: Any
-) -> Any:
+    ax: Axes | None, values: Array, half: Array | None, names: tuple[Names, Names], label: str, sizes: Array
+) -> Axes:
     """Weights with half widths of intervals, one line each, grouped by feature: those of the largest sizes."""
-    K, d = values.shape
-    shown = np.argsort(-sizes, kind="stable")[: max(1, _FOREST // K)]
-    lines = [(j, k) for j in sorted(shown.tolist()) for k in range(min(K, _FOREST))]
-    heights = np.array([row + row // min(K, _FOREST) for row in range(len(lines))])  # a gap after every feature
+    d, rows = len(sizes), min(len(values), _FOREST)
+    shown = np.sort(np.argsort(-sizes, kind="stable")[: max(1, _FOREST // len(values))])
+    j, k = (places.ravel() for places in np.meshgrid(shown, np.arange(rows), indexing="ij"))
+    heights = np.arange(len(j)) + np.arange(len(j)) // rows  # a gap after every feature
     ax = axes(ax, (4.2, float(np.clip(0.13 * heights[-1] + 0.8, 2.0, 9.0))))
-    centre = np.array([values[k, j] for j, k in lines])
-    reach = np.zeros(len(lines)) if half is None else np.array([half[k, j] for j, k in lines])
-    sure = np.abs(centre) > reach if half is not None else np.zeros(len(lines), dtype=bool)
+    centre, reach = values[k, j], np.zeros(len(j)) if half is None else half[k, j]
+    sure = (np.abs(centre) > reach) & (half is not None)
     for part, color in ((sure, POSITIVE), (~sure, GREY)):
         ax.errorbar(centre[part], heights[part], xerr=reach[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
     ax.axvline(0, color=GREY, lw=0.6)
-    ax.set_ylim(heights[-1] + 0.7, -0.7)
-    ax.set_yticks(heights, [drawn(f"{names[1][j]} · {names[0][k]}", 28) for j, k in lines], fontsize=SMALL)
-    ax.set_xlabel(label, fontsize=NORMAL)
-    if d > len(shown) or K > _FOREST:
+    texts = [drawn(f"{names[1][b]} · {names[0][a]}", 28) for a, b in zip(k, j, strict=True)]
+    ax.set_yticks(heights, texts, fontsize=SMALL)
+    ax.set(xlabel=label, ylim=(heights[-1] + 0.7, -0.7))
+    if d > len(shown) or len(values) > _FOREST:
         ax.set_title(f"largest {len(shown)} of {d} features", fontsize=SMALL, loc="left")
     return ax
 
@@ -137,13 +119,13 @@ def _forest(
 def plot_path(
     lambdas: Any,
     values: ArrayLike | None = None,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
-    names: Iterable[Any] | None = None,
+    names: Iterable[object] | None = None,
     label: str = "coefficient",
     chosen: float | None = None,
     along: str | None = None,
-) -> Any:
+) -> Axes:
     """Draw coefficients or edge weights along a path of penalty strengths.
 
     Parameters
@@ -178,26 +160,27 @@ def plot_path(
     table = numbers(values, "values along the path", 2, 3)
     table = table.reshape(len(table), -1)
     strengths = _strengths(lambdas, len(table))
-    titles = as_names(names, None, "", table.shape[1], "columns")
+    titles = as_names(names, table.shape[1], "columns")
     ax = axes(ax)
     order = np.argsort(-np.abs(table).max(axis=0), kind="stable")
     ax.plot(strengths, table[:, order[len(PALETTE) :]], color=FAINT, lw=0.5)
     for color, column in zip(PALETTE, order, strict=False):
-        ax.plot(
-            strengths, table[:, column], color=color, lw=1.3, label=drawn(titles[column]) if names is not None else None
-        )
+        title = None if names is None else drawn(titles[column])
+        ax.plot(strengths, table[:, column], color=color, lw=1.3, label=title)
     ax.axhline(0, color=GREY, lw=0.5)
     if chosen is not None:
         ax.axvline(chosen, color="black", lw=0.8, ls=":", label="chosen")
     _strength_axis(ax, strengths, symbol)
     ax.set_title(held, fontsize=SMALL, loc="left")
-    ax.set_ylabel(label, fontsize=NORMAL)
+    ax.set_ylabel(label)
     if names is not None or chosen is not None:
         ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))  # covers no line
     return ax
 
 
-def _of_path(path: Any, values: Any, names: Any, along: str | None) -> tuple[Any, Any, Any, str, str]:
+def _of_path(
+    path: Any, values: ArrayLike | None, names: Iterable[object] | None, along: str | None
+) -> tuple[Array, Array, Iterable[object] | None, str, str]:
     """Strengths, values and names along one parameter of a path, its symbol, and what the other one is held at."""
     symbols = {"graph_penalty": "λ", "coef_penalty": "γ"}
     if along is None:
@@ -212,14 +195,14 @@ def _of_path(path: Any, values: Any, names: Any, along: str | None) -> tuple[Any
     if values is None:
         values = path.coefs
         titles = [f"{feature} · {task}" for task in path.tasks for feature in path.features]
-        names = titles if names is None and len(titles) == values[0].size else names
+        names = titles if names is None and len(titles) == path.coefs[0].size else names
     held = f"{symbols[other]} = {path.values(other)[points[0]]:.3g}"
     return path.values(along)[points], np.asarray(values)[points], names, symbols[along], held
 
 
 def plot_stability(
-    lambdas: Any, frequencies: ArrayLike | None = None, ax: Any = None, *, threshold: float | None = None
-) -> Any:
+    lambdas: Any, frequencies: ArrayLike | None = None, ax: Axes | None = None, *, threshold: float | None = None
+) -> Axes:
     """Draw how often each edge is selected against the penalty strength, and the threshold.
 
     Parameters
@@ -238,35 +221,33 @@ def plot_stability(
     """
     strengths, table, threshold, ends = read_stability(lambdas, frequencies, threshold)
     ax = axes(ax)
-    collections = matplotlib_module("collections")
+    lines = support.matplotlib_module("collections").LineCollection
     top = table.max(axis=0)
     stable = top >= threshold
     order = np.argsort(-top, kind="stable")
     for kept, color, width, word in ((~stable, FAINT, 0.5, "below"), (stable, POSITIVE, 1.0, "stable")):
         part = order[kept[order]][:MOST_LINES][::-1]  # the most stable lie on top
-        curves = [np.column_stack([strengths, table[:, k]]) for k in part]
-        lines = collections.LineCollection(curves, colors=color, lw=width)
-        ax.add_collection(marked(lines, "path", [] if ends is None else [f"{i} {j}" for i, j in ends[part]]))
+        curves = lines([np.column_stack([strengths, table[:, k]]) for k in part], colors=color, lw=width)
+        ax.add_collection(support.marked(curves, "path", [] if ends is None else [f"{i} {j}" for i, j in ends[part]]))
         ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(kept.sum())})")
     ax.axhline(threshold, color="black", lw=0.9, ls="--", label=f"threshold {threshold:g}")
     ax.autoscale_view()
     _strength_axis(ax, strengths)
-    ax.set_ylim(-0.02, 1.02)
-    ax.set_ylabel("selection frequency of an edge", fontsize=NORMAL)
-    legend_above(ax, 3)
+    ax.set(ylim=(-0.02, 1.02), ylabel="selection frequency of an edge")
+    support.legend_above(ax, 3)
     return ax
 
 
-def read_stability(source: Any, frequencies: Any = None, threshold: float | None = None) -> Stability:
+def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold: float | None = None) -> Stability:
     """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
     if isinstance(source, Stability):
         return source
-    if frequencies is not None:
-        lambdas, own = source, None
-    elif isinstance(source, tuple) and not hasattr(source, "_fields"):
+    lambdas, own = source, None
+    if frequencies is None and isinstance(source, tuple) and not hasattr(source, "_fields"):
         lambdas, frequencies, own = (*source, None, None)[:3]
-    else:
-        lambdas, frequencies, own = (_field(source, name) for name in ("lambdas", "frequencies", "threshold"))
+    elif frequencies is None:
+        names = ("lambdas", "frequencies", "threshold")
+        lambdas, frequencies, own = (support.field(source, name, f"{name}_") for name in names)
     if lambdas is None or frequencies is None:
         raise DataError(
             "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
@@ -283,14 +264,7 @@ def read_stability(source: Any, frequencies: Any = None, threshold: float | None
     return Stability(_strengths(lambdas, len(table)), table, 0.9 if threshold is None else float(threshold), ends)
 
 
-def _field(source: Any, name: str) -> Any:
-    """A field of a mapping or of an object, which may have it as a fitted attribute (a trailing underscore)."""
-    if isinstance(source, Mapping):
-        return source.get(name, source.get(f"{name}_"))
-    return getattr(source, name, getattr(source, f"{name}_", None))
-
-
-def plot_convergence(source: Any, ax: Any = None) -> Any:
+def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
     """Draw how far the objective is above its lowest value, and the duality gaps, after each outer step.
 
     Parameters
@@ -299,7 +273,11 @@ def plot_convergence(source: Any, ax: Any = None) -> Any:
         ``objective``, ``gap_weights`` (or ``gap_w``), ``gap_structure`` (or ``gap_omega``)
     ax : matplotlib Axes, optional
     """
-    curves = distances(history_columns(source))
+    curves = support.distances(source)
+    if not curves:
+        raise DataError(
+            "The history holds neither objective nor gap_weights nor gap_structure; give a fitted model or history_."
+        )
     ax = axes(ax)
     for (name, values), marker, color in zip(curves.items(), "os^", PALETTE, strict=False):
         ax.plot(np.arange(1, len(values) + 1), values, color=color, marker=marker, ms=3, lw=1, label=name)
@@ -307,16 +285,19 @@ def plot_convergence(source: Any, ax: Any = None) -> Any:
     found = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
     if found.size:  # what is fourteen decades below the start is rounding, and would compress the other curves
         ax.set_ylim(max(found.min(), 1e-14 * found.max()) / 3, 3 * found.max())
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set_xlabel("outer step", fontsize=NORMAL)
-    ax.set_ylabel("distance (objective's unit)", fontsize=NORMAL)
+    ax.locator_params(axis="x", integer=True)
+    ax.set(xlabel="outer step", ylabel="distance (objective's unit)")
     ax.legend(fontsize=SMALL, frameon=False)
     return ax
 
 
 def plot_transfer(
-    gains: Any, ax: Any = None, *, tasks: Iterable[Any] | None = None, label: str = "gain over single-task fit (%)"
-) -> Any:
+    gains: Any,
+    ax: Axes | None = None,
+    *,
+    tasks: Iterable[object] | None = None,
+    label: str = "gain over single-task fit (%)",
+) -> Axes:
     """Draw what each task gains from the others as sorted bars; tasks that lose are hatched.
 
     Parameters
@@ -330,30 +311,29 @@ def plot_transfer(
     """
     rows = gain_rows(gains)
     values = numbers([row.get("gain") for row in rows], "gains", 1, missing=True)
-    names = as_names([row.get("task") for row in rows] if tasks is None else tasks, None, "", len(values), "tasks")
+    names = as_names([row.get("task") for row in rows] if tasks is None else tasks, len(values), "tasks")
     order = np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]
     few = len(order) <= 80
     ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(order), 2.2, 7.0)) if few else 3.4))
-    heights = np.arange(len(order))
-    for lost, color, hatch, word in ((False, POSITIVE, "", "gain"), (True, NEGATIVE, "////", "loss")):
-        part = (values[order] < 0) == lost
-        style = {"color": color} if not lost else {"facecolor": "white", "edgecolor": color, "hatch": hatch, "lw": 0.6}
+    heights, sorted_values = np.arange(len(order)), values[order]
+    looks: dict[str, Look] = {"gain": {"color": POSITIVE}}
+    looks["loss"] = {"facecolor": "white", "edgecolor": NEGATIVE, "hatch": "////", "lw": 0.6}
+    for (word, look), part in zip(looks.items(), (~(sorted_values < 0), sorted_values < 0), strict=True):
         if part.any():
-            label_of = f"{word} ({int(part.sum())})"
-            bars = ax.barh(heights[part], values[order][part], height=0.8 if few else 1.0, label=label_of, **style)
+            look |= {"label": f"{word} ({int(part.sum())})", "height": 0.8 if few else 1.0}
+            bars = ax.barh(heights[part], sorted_values[part], **look)
             for bar, k in zip(bars, order[part], strict=True):
-                marked(bar, "bar", [str(k)])
+                support.marked(bar, "bar", [k])
     ax.axvline(0, color=GREY, lw=0.6)
-    ax.set_ylim(len(order) - 0.4, -0.6)
-    name_ticks(ax.yaxis, [names[k] for k in order], size_in_points(ax)[1], "tasks, best first")
-    ax.set_xlabel(label, fontsize=NORMAL)
-    legend_above(ax, 2)
+    ax.set(ylim=(len(order) - 0.4, -0.6), xlabel=label)
+    name_ticks(ax.yaxis, [names[k] for k in order], support.size_in_points(ax)[1], "tasks, best first")
+    support.legend_above(ax, 2)
     return ax
 
 
-def gain_rows(gains: Any, tasks: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+def gain_rows(gains: Any, tasks: Sequence[object] | None = None) -> list[dict[str, Any]]:
     """Gains over single-task fits, in whichever form they came, as rows with task and gain."""
-    if all(hasattr(gains, name) for name in ("tasks", "together", "alone", "gain", "verdict")):  # a TransferReport
+    if hasattr(gains, "together"):  # a TransferReport
         names = ("task", "deviance", "deviance alone", "gain", "verdict")
         columns = (gains.tasks.tolist(), gains.together, gains.alone, 100 * gains.gain, gains.verdict)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -364,25 +344,24 @@ def gain_rows(gains: Any, tasks: Sequence[Any] | None = None) -> list[dict[str, 
     if not isinstance(gains, Iterable):
         raise DataError(f"transfer is of type {type(gains).__name__}; give a mapping of task to gain, or rows.")
     items = list(gains)
-    if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
-        return [_fields(item) for item in items]
     if items and all(isinstance(item, Mapping) for item in items):
         return [dict(item) for item in items]
-    names_given = range(len(items)) if tasks is None else tasks
-    if len(items) != len(names_given):
-        raise DataError(f"transfer has {len(items)} numbers for {len(names_given)} tasks; give one each.")
-    return [{"task": task, "gain": gain} for task, gain in zip(names_given, items, strict=True)]
-
-
-def _fields(item: Any) -> dict[str, Any]:
-    """The fields of a named tuple, a data class or a plain object."""
-    names = getattr(item, "_fields", None) or getattr(type(item), "__dataclass_fields__", None) or vars(item)
-    return {name: getattr(item, name) for name in names}
+    if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
+        fields = [getattr(item, "_fields", None) or getattr(item, "__slots__", None) or vars(item) for item in items]
+        return [{name: getattr(item, name) for name in own} for item, own in zip(items, fields, strict=True)]
+    given = range(len(items)) if tasks is None else tasks
+    if len(items) != len(given):
+        raise DataError(f"transfer has {len(items)} numbers for {len(given)} tasks; give one each.")
+    return [{"task": task, "gain": gain} for task, gain in zip(given, items, strict=True)]
 
 
 def plot_box(
-    errors: Mapping[str, ArrayLike], ax: Any = None, *, tasks: Iterable[Any] | None = None, label: str = "RMSE"
-) -> Any:
+    errors: Mapping[str, ArrayLike],
+    ax: Axes | None = None,
+    *,
+    tasks: Iterable[object] | None = None,
+    label: str = "RMSE",
+) -> Axes:
     """Draw box plots of errors: per task and method, or per method (Fig. 1 of the paper).
 
     Parameters
@@ -393,7 +372,6 @@ def plot_box(
     label : str
         What the errors are, with their unit.
     """
-    patches = matplotlib_module("patches")
     if not errors or len(errors) > len(PALETTE):
         raise DataError(
             f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, so many colours can be told from each other."
@@ -405,31 +383,29 @@ def plot_box(
     per_task = bool(next(iter(columns)))
     groups = next(iter(columns))[0] if per_task else 1
     ax = axes(ax, (float(np.clip(1.2 + 0.13 * groups * len(tables), 3.0, 7.0)), 2.6))
-    width = 0.8 / len(tables)
+    width = 0.8 / len(tables) if per_task else 0.7
     for k, (table, color) in enumerate(zip(tables.values(), PALETTE, strict=False)):
-        box_positions = np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k]
         ax.boxplot(
             table,
-            positions=box_positions,
-            widths=0.8 * (width if per_task else 0.7),
+            positions=np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k],
+            widths=0.8 * width,
             patch_artist=True,
             boxprops={"facecolor": color, "lw": 0.5},
             medianprops={"color": "black", "lw": 1},
             flierprops={"ms": 2, "markeredgewidth": 0.4},
             manage_ticks=False,
         )
-    if per_task:
-        ax.set_xlim(-0.6, groups - 0.4)
-        name_ticks(ax.xaxis, as_names(tasks, None, "", groups, "tasks"), size_in_points(ax)[0], "task")
-        handles = [patches.Patch(facecolor=c, label=drawn(name)) for name, c in zip(tables, PALETTE, strict=False)]
-        legend_above(ax, 4, handles=handles)
-    else:
-        name_ticks(ax.xaxis, list(tables), size_in_points(ax)[0], "method")
-    ax.set_ylabel(label, fontsize=NORMAL)
+    ax.set_ylabel(label)
+    if not per_task:
+        name_ticks(ax.xaxis, list(tables), support.size_in_points(ax)[0], "method")
+        return ax
+    ax.set_xlim(-0.6, groups - 0.4)
+    name_ticks(ax.xaxis, as_names(tasks, groups, "tasks"), support.size_in_points(ax)[0], "task")
+    support.legend_above(ax, 4, handles=support.patches(dict(zip(map(drawn, tables), PALETTE, strict=False))))
     return ax
 
 
-def _strengths(values: ArrayLike, count: int) -> Any:
+def _strengths(values: ArrayLike, count: int) -> Array:
     """Penalty strengths along a path, as many as there are points."""
     lambdas = numbers(values, "penalty strengths", 1)
     if len(lambdas) != count:
@@ -437,10 +413,10 @@ def _strengths(values: ArrayLike, count: int) -> Any:
     return lambdas
 
 
-def _strength_axis(ax: Any, lambdas: Any, symbol: str = "λ") -> None:
+def _strength_axis(ax: Axes, lambdas: Array, symbol: str = "λ") -> None:
     """Let the model grow from left to right: strong penalty first, on a log scale where possible."""
     if (lambdas > 0).all():
         ax.set_xscale("log")
     if len(lambdas) > 1:
         ax.set_xlim(lambdas.max(), lambdas.min())
-    ax.set_xlabel(f"penalty strength {symbol}", fontsize=NORMAL)
+    ax.set_xlabel(f"penalty strength {symbol}")

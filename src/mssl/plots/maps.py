@@ -1,46 +1,33 @@
 """Maps: tasks and their edges, and fields with one value per place."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from mssl._typing import Array, ArrayLike
 from mssl.exceptions import DataError
 from mssl.graph.geometry import NEUTRAL, PALETTE, arc_geometry, coastlines, community_colors, map_region, thin_edges
 from mssl.model.task_matrix import entries_at
+from mssl.plots import support
 from mssl.plots.graphs import edge_lines, of_edges, sign_legend
-from mssl.plots.support import (
-    FAINT,
-    NORMAL,
-    NOTHING,
-    SMALL,
-    FloatArray,
-    as_display,
-    axes,
-    colour_bar,
-    drawn,
-    marked,
-    matplotlib_module,
-    new_figure,
-    numbers,
-    signed_colours,
-    wrapped,
-)
+from mssl.plots.support import FAINT, GREY, NORMAL, NOTHING, SMALL, Axes, Look, axes, drawn, matplotlib_module
 
 
 def plot_map(
     source: Any,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
     coordinates: ArrayLike | None = None,
     values: ArrayLike | None = None,
     label: str = "value",
     max_edges: int | None = None,
     coast: bool = True,
-) -> Any:
+) -> Axes:
     """Draw tasks on a map, their edges as great-circle arcs, with coastlines.
 
     Parameters
@@ -58,12 +45,12 @@ def plot_map(
     coast : bool
         Draw coastlines (needs global-land-mask).
     """
-    whole, certain, groups, notes, *_ = as_display(source)
+    whole, certain, groups, notes, *_ = support.as_display(source)
     if coordinates is not None:
         whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
         raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
-    colors = None if values is None else numbers(values, "values", 1, missing=True)
+    colors = None if values is None else support.numbers(values, "values", 1, missing=True)
     if colors is not None and len(colors) != len(whole):
         raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
     graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
@@ -76,26 +63,29 @@ def plot_map(
     pieces = [piece for parts in arcs for piece in parts]
     weights, sure = entries_at(graph.weights, i, j), of_edges(certain, i, j)
     edge_lines(ax, pieces, weights[owner], sure[owner], np.column_stack([i, j])[owner], clip_on=True)
-    look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
-    look |= {"c": community_colors(groups)} if colors is None else {"c": colors, "plotnonfinite": True}
-    look |= {} if colors is None else {"cmap": matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)}
-    points = marked(ax.scatter(longitude, latitude, **look), "tasks", list(map(str, range(len(whole)))))
+    look: Look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3}
+    if colors is None:
+        look["c"] = community_colors(groups)
+    else:
+        scale = matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)
+        look |= {"c": colors, "plotnonfinite": True, "cmap": scale}
+    points = support.marked(ax.scatter(longitude, latitude, zorder=3, **look), "tasks", range(len(whole)))
     if colors is not None:
-        colour_bar(ax, points, label)
-    lines = [ax.get_xlabel(), *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
-    ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
+        support.colour_bar(ax, points, label)
+    lines = [ax.get_xlabel(), *(support.wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
+    ax.set_xlabel("\n".join(lines))
     sign_legend(ax, weights, sure)
     return ax
 
 
 def draw_fields(
-    fields: Mapping[str, FloatArray],
-    places: tuple[FloatArray, FloatArray],
+    fields: Mapping[str, Array],
+    places: tuple[Array, Array],
     label: str,
     *,
     most: float,
     rising: str,
-    leaders: tuple[FloatArray, list[str]] | None,
+    leaders: tuple[Array, list[str]] | None,
     coast: bool,
 ) -> Any:
     """Draw fields side by side on one scale of colours, and which of several names leads where.
@@ -116,9 +106,9 @@ def draw_fields(
     coast : bool
     """
     reach = max(np.abs(field[np.isfinite(field)]).max(initial=0.0) for field in fields.values())
-    look = signed_colours(min(reach, most) or 1.0)
+    look = support.signed_colours(min(reach, most) or 1.0)
     look["cmap"] = look["cmap"] if rising == "blue" else look["cmap"].reversed()
-    page = new_figure((7.0, 3.6))
+    page = support.new_figure((7.0, 3.6))
     grid = page.add_gridspec(2, len(fields) + (leaders is not None), height_ratios=(4, 1))
     made = np.array([page.add_subplot(grid[0, k]) for k in range(grid.ncols)])
     for ax, (title, field) in zip(made, fields.items(), strict=False):
@@ -141,9 +131,10 @@ def draw_fields(
     return made
 
 
-def _field(ax: Any, field: FloatArray, places: tuple[FloatArray, FloatArray], look: dict[str, Any], coast: bool) -> Any:
+def _field(ax: Axes, field: Array, places: tuple[Array, Array], look: Look, coast: bool) -> Any:
     """Draw cells where there is a grid, else points."""
     latitude, longitude = places
+    drawing: Any
     if field.ndim == 2:
         latitude, longitude = (_edges(centres) for centres in places)
         up, along = (np.argsort(centres) for centres in places)
@@ -151,13 +142,13 @@ def _field(ax: Any, field: FloatArray, places: tuple[FloatArray, FloatArray], lo
         ax.set_facecolor(NOTHING)
     else:
         size = float(np.clip(2000 / max(len(latitude), 1), 9, 40))
-        dots = {"s": size, "edgecolors": "#555555", "linewidths": 0.3, "zorder": 3}
+        dots: Look = {"s": size, "edgecolors": GREY, "linewidths": 0.3, "zorder": 3}
         drawing = ax.scatter(longitude, latitude, c=field, **dots, **look)
     _frame(ax, latitude, longitude, coast=coast)
     return drawing
 
 
-def _edges(centres: FloatArray) -> FloatArray:
+def _edges(centres: Array) -> Array:
     """Where the cells around some centres, in any order, begin and end."""
     rising = np.sort(centres)
     middles = (rising[1:] + rising[:-1]) / 2
@@ -165,9 +156,7 @@ def _edges(centres: FloatArray) -> FloatArray:
     return np.concatenate([[2 * rising[0] - first], middles, [2 * rising[-1] - last]])
 
 
-def _leaders(
-    ax: Any, below: Any, leading: FloatArray, names: list[str], places: tuple[FloatArray, FloatArray], coast: bool
-) -> None:
+def _leaders(ax: Axes, below: Axes, leading: Array, names: list[str], places: tuple[Array, Array], coast: bool) -> None:
     """Draw who leads; those that do so most often have a colour, named below."""
     known = np.isfinite(leading)
     counts = np.bincount(leading[known].astype(int), minlength=len(names))
@@ -183,8 +172,7 @@ def _leaders(
     words = [f"{short[k]} ({counts[k]})" for k in shown]
     others = int(counts.sum() - counts[shown].sum())
     words += [f"others ({others})"] if others else []
-    patch = matplotlib_module("patches").Patch
-    handles = [patch(facecolor=colour, label=word) for colour, word in zip(colours, words, strict=False)]
+    handles = support.patches(dict(zip(words, colours, strict=False)))
     below.legend(handles=handles, fontsize=SMALL, frameon=False, loc="upper center", ncols=2, columnspacing=1.0)
 
 
@@ -203,13 +191,12 @@ def _told_apart(names: list[str], shown: list[int]) -> dict[int, str]:
     return short
 
 
-def _frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:
+def _frame(ax: Axes, latitude: Array, longitude: Array, *, coast: bool = True) -> None:
     """Make axes a map around places: limits, aspect, names of the axes, coastlines."""
     south, north, west, east = box = map_region(latitude, longitude)
     if coast:
         step = float(np.clip((east - west) / 250, 0.1, 0.5))
         lines = matplotlib_module("collections").LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1)
         ax.add_collection(lines, autolim=False)
-    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
-    ax.set_xlabel("longitude (°E)", fontsize=NORMAL)
-    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
+    axes(ax).set(xlim=(west, east), ylim=(south, north), xlabel="longitude (°E)", ylabel="latitude (°N)")
+    ax.set_aspect(1 / max(np.cos(np.radians((south + north) / 2)), 0.2))

@@ -1,20 +1,30 @@
 """What the figures share: axes, names that are safe to draw, labels that do not overlap, fitted models."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl.exceptions import DataError, require
 from mssl.graph.display import Display, display
 from mssl.graph.geometry import DIVERGING
 from mssl.graph.task_graph import TaskGraph, short_name
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.axis
+    import matplotlib.figure
+
+Axes: TypeAlias = "matplotlib.axes.Axes"
+Look: TypeAlias = dict[str, Any]
+"""Options of a drawing."""
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
 NOTHING = "#E6E6E6"  # where a heat map or a map of cells has no value
@@ -25,22 +35,25 @@ def matplotlib_module(name: str = "") -> Any:
     return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
 
 
-def new_figure(size: tuple[float, float], *, shown: bool = True) -> Any:
+def new_figure(size: tuple[float, float], *, shown: bool = True) -> matplotlib.figure.Figure:
     """A figure that ``plt.show()`` shows where pyplot is in use, and that nobody has to close where it is not."""
+    look: Look = {"figsize": size, "layout": "constrained", "dpi": 150}
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None and shown:
-        return pyplot.figure(figsize=size, layout="constrained", dpi=150)
-    figure = matplotlib_module("figure").Figure(figsize=size, layout="constrained", dpi=150)
-    matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
+        figure: matplotlib.figure.Figure = pyplot.figure(**look)
+    else:
+        figure = matplotlib_module("figure").Figure(**look)
+        matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 
-def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0), *, shown: bool = True) -> Any:
-    """Return `ax`, or the axes of a new figure."""
-    if ax is not None:
-        return ax
-    made = new_figure(size, shown=shown).subplots()
-    made.tick_params(which="both", labelsize=SMALL + 0.5)
+def axes(ax: Axes | None, size: tuple[float, float] = (3.6, 3.0), *, shown: bool = True) -> Axes:
+    """Return `ax`, or the axes of a new figure; their labels have one size in all figures."""
+    made: Axes = new_figure(size, shown=shown).subplots() if ax is None else ax
+    if ax is None:
+        made.tick_params(which="both", labelsize=SMALL + 0.5)
+    made.xaxis.label.set_fontsize(NORMAL)
+    made.yaxis.label.set_fontsize(NORMAL)
     return made
 
 
@@ -50,11 +63,9 @@ def square(count: int, min_side: float, step: float) -> tuple[float, float]:
     return side, 0.94 * side
 
 
-def as_graph(source: Any, tasks: Iterable[Any] | None = None) -> TaskGraph:
+def as_graph(source: Any, tasks: Iterable[object] | None = None) -> TaskGraph:
     """Return the graph of a fitted model, a graph itself, or the graph of a precision matrix."""
-    if isinstance(source, TaskGraph):
-        return source
-    graph = getattr(source, "graph_", None)
+    graph = source if isinstance(source, TaskGraph) else getattr(source, "graph_", None)
     if isinstance(graph, TaskGraph):
         return graph
     if hasattr(source, "fit"):
@@ -64,22 +75,30 @@ def as_graph(source: Any, tasks: Iterable[Any] | None = None) -> TaskGraph:
     return TaskGraph.from_precision(source, tasks)
 
 
-def as_display(source: Any) -> Display:
+def as_display(source: object) -> Display:
     """Return what is drawn of a graph, of a fitted model or of a precision matrix."""
     return source if isinstance(source, Display) else display(as_graph(source))
 
 
-def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: int, what: str) -> list[Any]:
+def field(source: object, *names: str) -> Any:
+    """The first of some fields that a mapping or an object has; None where it has none."""
+    found = (source.get(name) if isinstance(source, Mapping) else getattr(source, name, None) for name in names)
+    return next((value for value in found if value is not None), None)
+
+
+def as_names(
+    given: Iterable[object] | None, count: int, what: str, source: object = None, *attributes: str
+) -> list[object]:
     """Return the names given, those of the model, or numbers."""
-    names = given if given is not None else getattr(source, attribute, None)
+    names = field(source, *attributes) if given is None else given
     listed = list(range(count)) if names is None else list(names)
     if len(listed) != count:
         raise DataError(f"There are {len(listed)} names for {count} {what}; give one name each, or none.")
     return listed
 
 
-def numbers(values: Any, what: str, *dimensions: int, missing: bool = False) -> FloatArray:
-    """Return finite numbers of one of the dimensions asked for; NaN may be among them where `missing` says so."""
+def numbers(values: object, what: str, *dimensions: int, missing: bool = False) -> Array:
+    """Return finite numbers with one of the numbers of dimensions; NaN may be among them where `missing` says so."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -92,10 +111,9 @@ def numbers(values: Any, what: str, *dimensions: int, missing: bool = False) -> 
     return array
 
 
-def drawn(name: Any, width: int = 18) -> str:
+def drawn(name: object, width: int = 18) -> str:
     """Return a name that matplotlib draws as it stands: short, no mathematics, no missing glyphs."""
-    matplotlib = matplotlib_module()
-    known = _glyphs(tuple(matplotlib.rcParams["font.family"]))
+    known = _glyphs(tuple(matplotlib_module().rcParams["font.family"]))
     text = "".join(c if ord(c) in known else "□" for c in short_name(name, width))
     return text.replace("\\", "∖").replace("$", r"\$")
 
@@ -107,13 +125,13 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
     return frozenset().union(*(font.get_charmap() for font in found))
 
 
-def wrapped(ax: Any, text: str, font: float) -> str:
+def wrapped(ax: Axes, text: str, font: float) -> str:
     """Text in lines that the place of the axes is wide enough for."""
     points = 72 * ax.figure.figure.get_figwidth() * ax.get_position(original=True).width
     return fill(text, max(20, int(1.15 * points / (0.5 * font))))
 
 
-def size_in_points(ax: Any) -> tuple[float, float]:
+def size_in_points(ax: Axes) -> tuple[float, float]:
     """Return width and height of the axes in points (1/72 inch)."""
     engine = ax.figure.figure.get_layout_engine()
     if engine is not None:
@@ -124,63 +142,46 @@ def size_in_points(ax: Any) -> tuple[float, float]:
     return float(box.width * scale), float(box.height * scale)
 
 
-def name_ticks(axis: Any, names: Sequence[Any], length: float, what: str) -> None:
+def name_ticks(axis: matplotlib.axis.Axis, names: Sequence[object], length: float, what: str) -> None:
     """Put a name at each of the ticks 0, 1, … of an axis `length` points long, or say how many there are."""
     count = len(names)
     room = length / max(count, 1)
     if room < 4.6:
         axis.set_ticks([])
-        axis.set_label_text(f"{count} {what}", fontsize=NORMAL)
+        axis.set_label_text(f"{count} {what}")
         return
     font = float(np.clip(0.85 * room, 4.0, NORMAL - 1))
     texts = [drawn(name) for name in names]
-    crowded = axis.axis_name == "x" and 0.65 * font * max(map(len, texts), default=0) > 0.9 * room
+    crowded = axis is axis.axes.xaxis and 0.65 * font * max(map(len, texts), default=0) > 0.9 * room
     axis.set_tick_params(length=0)
     axis.set_ticks(range(count), texts, fontsize=font, rotation=90 if crowded else 0)
-    axis.set_label_text(what, fontsize=NORMAL)
+    axis.set_label_text(what)
 
 
-def history_columns(source: Any) -> dict[str, FloatArray]:
-    """Return objective and gaps of a history: a mapping of columns, or a sequence of records."""
-    history = getattr(source, "history_", source)
-    columns = {}
-    for name, other in (("objective", "objective"), ("gap_weights", "gap_w"), ("gap_structure", "gap_omega")):
-        values = _column(history, name) or _column(history, other)
-        measured = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-        if np.isfinite(measured).any():
-            columns[name] = measured
-    if not columns:
-        raise DataError(
-            "The history holds neither objective nor gap_weights nor gap_structure; give a fitted model or history_."
-        )
-    return columns
+def distances(source: object) -> dict[str, Array]:
+    """What a history says on a log scale, by its name in words: how far the objective is above its lowest, and gaps.
+
+    A history is a mapping of columns or a sequence of records; values that are not positive become NaN.
+    """
+    history = field(source, "history_")
+    history = source if history is None else history
+    found = {}
+    for words, *names in (
+        ("objective − lowest", "objective"),
+        ("gap of coefficients", "gap_weights", "gap_w"),
+        ("gap of precision", "gap_structure", "gap_omega"),
+    ):
+        column = field(history, *names)
+        if column is None:
+            column = [field(record, *names) for record in history] if isinstance(history, Iterable) else []
+        values = np.array(column, dtype=np.float64)
+        if np.isfinite(values).any():
+            values = values - np.nanmin(values) if names == ["objective"] else values
+            found[words] = np.where(values > 0, values, np.nan)
+    return found
 
 
-def distances(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """What is drawn of a history on a log scale, by its name in words; values that are not positive become NaN."""
-    words = {
-        "objective": "objective − lowest",
-        "gap_weights": "gap of coefficients",
-        "gap_structure": "gap of precision",
-    }
-    shifted = {name: values - np.nanmin(values) if name == "objective" else values for name, values in columns.items()}
-    return {words[name]: np.where(values > 0, values, np.nan) for name, values in shifted.items()}
-
-
-def _column(history: Any, name: str) -> list[Any]:
-    """Return one column, or an empty list where no record has it."""
-    if isinstance(history, Mapping) or hasattr(history, name):
-        found = _field(history, name)
-        return [] if found is None else list(found)
-    values = [_field(record, name) for record in history] if isinstance(history, Iterable) else []
-    return values if any(value is not None for value in values) else []
-
-
-def _field(record: Any, name: str) -> Any:
-    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
-
-
-def signed_colours(reach: float) -> dict[str, Any]:
+def signed_colours(reach: float) -> Look:
     """The colours of signed values from −reach to reach, as options of a drawing."""
     colours = matplotlib_module("colors").LinearSegmentedColormap.from_list("signs", DIVERGING)
     return {"cmap": colours, "vmin": -reach, "vmax": reach}
@@ -190,13 +191,6 @@ _CELLS = 300  # cells on a side of an image: more show nothing more
 OURS = "mssl-"  # begins the names that artists have for a page
 _MATRIX = "_mssl_matrix"  # attribute of axes: what a heat map shows
 MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
-COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
-
-
-def colour_limit(values: Any, share: float = 1.0) -> float:
-    """Where the colours of a heat map end, on both sides of zero: a quantile of the sizes that are not zero."""
-    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-    return float(np.quantile(sizes, share)) if sizes.size else 1.0
 
 
 class Pooled(NamedTuple):
@@ -206,12 +200,12 @@ class Pooled(NamedTuple):
     (place // width, place % width).
     """
 
-    values: FloatArray
+    values: Array
     place: NDArray[np.intp]
     block: tuple[int, int]
 
 
-def pool(matrix: FloatArray, max_side: int) -> Pooled:
+def pool(matrix: Array, max_side: int) -> Pooled:
     """Show the strongest of each block of cells, so that no side has more than `max_side` cells; NaN are passed over.
 
     Examples
@@ -229,50 +223,59 @@ def pool(matrix: FloatArray, max_side: int) -> Pooled:
     return Pooled(np.take_along_axis(cells, place[..., None], axis=2)[..., 0], place, (height, width))
 
 
-def heat(ax: Any, values: FloatArray, label: str, aspect: str = "auto", share: float = 1.0) -> Any:
-    """Draw a matrix on a diverging map centred at zero; of a large one the strongest of each block of cells."""
+def heat(ax: Axes, values: Array, label: str, aspect: Any = "auto", share: float = 1.0) -> None:
+    """Draw a matrix on a diverging map centred at zero; of a large one the strongest of each block of cells.
+
+    The colours end, on both sides of zero, at a quantile of the sizes that are not zero: at `share` of them.
+    """
     cells = pool(values, _CELLS)
     down, across = (count * step for count, step in zip(cells.values.shape, cells.block, strict=True))
-    look = signed_colours(colour_limit(values, share)) | {"extent": (-0.5, across - 0.5, down - 0.5, -0.5)}
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    look = signed_colours(float(np.quantile(sizes, share)) if sizes.size else 1.0)
+    look["extent"] = (-0.5, across - 0.5, down - 0.5, -0.5)
     drawing = ax.imshow(cells.values, aspect=aspect, interpolation="nearest", **look)
-    ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5))
-    ax.set_facecolor(NOTHING)
+    ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5), facecolor=NOTHING)
     marked(drawing, "image")
     marked(ax.patch, "cells")
     setattr(ax, _MATRIX, values)
     colour_bar(ax, drawing, label, fraction=0.046)
-    return drawing
 
 
-def shown_matrix(ax: Any) -> FloatArray:
+def shown_matrix(ax: Axes) -> Array:
     """The whole matrix of a heat map."""
     return np.asarray(getattr(ax, _MATRIX))
 
 
-def part_groups(ax: Any, groups: NDArray[Any], *, across: bool = True) -> None:
+def part_groups(ax: Axes, groups: NDArray[np.integer], *, across: bool = True) -> None:
     """Draw thin lines between groups of more than one task, which stand side by side."""
     sizes = np.bincount(groups)
     ends = np.cumsum(sizes[sizes > 1]) - 0.5
-    look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
+    look: Look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
     ax.hlines(ends, *ax.get_xlim(), **look)
     if across:
         ax.vlines(ends, *ax.get_ylim(), **look)
 
 
-def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:
+def marked(artist: Any, name: str, marks: Iterable[object] = ()) -> Any:
     """Name an artist for a page, and say what each of its parts is: "3" for task 3, "3 7" for the edge between two."""
     artist.set_gid(f"{OURS}{name}")
-    setattr(artist, MARKS, list(marks))
+    setattr(artist, MARKS, list(map(str, marks)))
     return artist
 
 
-def colour_bar(ax: Any, drawing: Any, label: str, **options: Any) -> None:
+def colour_bar(ax: Axes, drawing: Any, label: str, **options: Any) -> None:
     """Say beside the axes what the colours of a drawing mean."""
     bar = ax.figure.colorbar(drawing, ax=ax, pad=0.03, **options)
     bar.set_label(label, fontsize=NORMAL)
     bar.ax.tick_params(labelsize=SMALL)
 
 
-def legend_above(ax: Any, columns: int, **options: Any) -> None:
+def legend_above(ax: Axes, columns: int, **options: Any) -> None:
     """Put a legend above the axes, where it covers nothing."""
     ax.legend(fontsize=SMALL, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, **options)
+
+
+def patches(colours: Mapping[str, str]) -> list[Any]:
+    """Handles of a legend: a patch of each colour, by the name that stands beside it."""
+    patch = matplotlib_module("patches").Patch
+    return [patch(facecolor=colour, label=name) for name, colour in colours.items()]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from mssl._typing import Array, ArrayLike
+from mssl._typing import ArrayLike
 from mssl.data.columns import feature_spreads
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
@@ -24,7 +23,6 @@ from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
 from mssl.plots.effects import curves, most_relevant
 from mssl.plots.fits import Stability, read_stability
-from mssl.plots.support import history_columns
 from mssl.report.parts import MOST_EDGES, count
 from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
@@ -66,8 +64,7 @@ class Content:
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature in training, where the model knows it.
     scores, gains, stability : what the caller measured, or None
-    history : dict of str to ndarray
-        Objective and gaps, round by round.
+    rounds : int
     ending : str
         What became of the fit: a sentence, or nothing.
     shared_gain : float or None
@@ -125,9 +122,7 @@ class Content:
         self.features = list(range(d)) if given.features is None else list(given.features)
         self.spread = feature_spreads(last, d)
         self.gains = None if transfer is None else read_gains(transfer, tasks)
-        self.history: dict[str, Array] = {}
-        with suppress(DataError):
-            self.history = history_columns(fitted.history) if fitted.history else {}
+        self.rounds = len(fitted.history or [])
         self.ending = ""
         if fitted.result is not None:
             gap = fitted.result.relative_gap

@@ -10,7 +10,7 @@ from mssl._html import Html, tag
 from mssl.graph.task_graph import short_name
 from mssl.plots.effects import draw_effect
 from mssl.plots.fits import MOST_LINES, plot_convergence, plot_stability
-from mssl.plots.support import NORMAL, distances
+from mssl.plots.support import distances
 from mssl.report.parts import Section, canvas, count, picture, small_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def effect_section(content: Content) -> Section | None:
     for number, (shared, by_task) in enumerate(content.effects):
         ax = canvas(3.5, 2.3)
         draw_effect(ax, shared, by_task)
-        ax.set_ylabel("partial effect", fontsize=NORMAL)
+        ax.set_ylabel("partial effect")
         name, effect = short_name(shared.feature, 60), shared.effect
         low, high = int(np.argmin(effect)), int(np.argmax(effect))
         at = [short_name(value, 20) if shared.x.dtype.kind == "O" else f"{value:.3g}" for value in shared.x]
@@ -78,16 +78,17 @@ def stability_section(content: Content) -> Section | None:
 
 def convergence_section(content: Content) -> Section | None:
     """Objective and gaps, round by round."""
-    if not content.history:
+    curves = distances(content.fitted.history)
+    if not curves:
         return None
-    rounds = count(max(map(len, content.history.values())), "round")
+    rounds = count(content.rounds, "round")
     ended = f"{content.ending}. " if content.ending else ""
-    shown = {name: values[np.isfinite(values)] for name, values in distances(content.history).items()}
+    shown = {name: values[np.isfinite(values)] for name, values in curves.items()}
     fell = "; ".join(f"{name} from {v[0]:.1e} to {v[-1]:.1e}" for name, v in shown.items() if len(v))
     if not fell:
         words = f"{ended}It took {rounds}; objective and gaps have no distance left to draw."
         return Section("convergence", "Convergence", tag("p", Html(words), class_="nothing"))
     alt = f"Objective and duality gaps over {rounds}, on a log scale: {fell}."
-    ax = plot_convergence(content.history, canvas(4.4, 2.5))
+    ax = plot_convergence(content.fitted.history, canvas(4.4, 2.5))
     drawn = picture("convergence", ax, alt, f"{ended}Values of zero cannot be drawn on a log scale.")
     return Section("convergence", "Convergence", drawn)

@@ -147,8 +147,7 @@ def _gains(content: Content) -> Html:
 def _certain(content: Content) -> str:
     text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.shown.notes)
     if content.ending:
-        rounds = max((len(values) for values in content.history.values()), default=0)
-        text += f" {content.ending}" + (f", after {count(rounds, 'round')}." if rounds else ".")
+        text += f" {content.ending}" + (f", after {count(content.rounds, 'round')}." if content.rounds else ".")
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
