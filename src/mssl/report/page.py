@@ -19,12 +19,8 @@ import numpy as np
 from mssl._html import Html, tag, verbatim
 from mssl.exceptions import require
 from mssl.graph.task_graph import short_name
+from mssl.report import pictures, rows, words
 from mssl.report.parts import Section, count
-from mssl.report.sections.curves import convergence_section, effect_section, stability_section
-from mssl.report.sections.graph import chord_section, graph_section, map_section
-from mssl.report.sections.heat import coefficient_section, matrix_section
-from mssl.report.sections.rows import pair_section, task_section
-from mssl.report.sections.words import new_task_section, record_section, summary_section
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -57,19 +53,19 @@ def render(content: Content) -> str:
 def all_sections(content: Content) -> list[Section]:
     """Every section that has something to show, in the order of reading."""
     found = [
-        summary_section(content),
-        graph_section(content),
-        matrix_section(content),
-        pair_section(content),
-        chord_section(content),
-        coefficient_section(content),
-        effect_section(content),
-        new_task_section(content),
-        task_section(content),
-        map_section(content),
-        stability_section(content),
-        convergence_section(content),
-        record_section(content),
+        words.summary_section(content),
+        pictures.graph_section(content),
+        pictures.matrix_section(content),
+        rows.pair_section(content),
+        pictures.chord_section(content),
+        pictures.coefficient_section(content),
+        pictures.effect_section(content),
+        words.new_task_section(content),
+        rows.task_section(content),
+        pictures.map_section(content),
+        pictures.stability_section(content),
+        pictures.convergence_section(content),
+        words.record_section(content),
     ]
     return [section for section in found if section is not None]
 

@@ -15,6 +15,7 @@ from mssl.graph.task_graph import short_name
 from mssl.plots.support import axes
 from mssl.plots.svg import svg
 
+MOST_ROWS = 20  # of a plain table: more hide the sections below it
 MOST_EDGES = 1000  # edges in the page, the strongest: more make it large and slow, and the graph cannot be read anyway
 
 

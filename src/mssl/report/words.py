@@ -11,13 +11,11 @@ from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
-from mssl.report.parts import Section, count, listed, named, small_table
+from mssl.report.parts import MOST_ROWS, Section, count, listed, named, small_table
 from mssl.report.scores import Scores
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
-
-_MOST_FEATURES = 20  # rows of the table of a new task's weights
 
 
 def summary_section(content: Content) -> Section:
@@ -178,10 +176,10 @@ def new_task_section(content: Content) -> Section | None:
     spread = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
     size = np.abs(coef) * (1.0 if content.spread is None else content.spread)
     by = "largest first" if content.spread is None else "largest times the spread of its feature first"
-    order = np.argsort(-size, kind="stable")[:_MOST_FEATURES]
+    order = np.argsort(-size, kind="stable")[:MOST_ROWS]
     lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
     lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
-    rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
+    rest = f" Shown are the first {MOST_ROWS} of {count(d, 'weight')}." if d > MOST_ROWS else ""
     words = Html(
         *("A task that was not in the fit is predicted with the tasks' mean: ", how),
         ". Where the tasks' own weights lie far from it, a new task may too.",
