@@ -33,7 +33,7 @@ from mssl import MSSLRegressor, MultiTaskGLM  # noqa: E402
 from mssl.data.design import Design  # noqa: E402
 from mssl.model.coupling import Coupling  # noqa: E402
 from mssl.penalties import L21, Nuclear, Penalty  # noqa: E402
-from mssl.solvers.quadratic import make_quadratic  # noqa: E402
+from mssl.solvers.quadratic import StepProblem, make_quadratic  # noqa: E402
 from mssl.solvers.table import solve_quadratic  # noqa: E402
 from mssl.structures import Independent  # noqa: E402
 
@@ -76,7 +76,7 @@ class TaskLasso(Problem):
         design = Design.build(self.X.reshape(K * n, -1), n * np.arange(K + 1), scale=False)
         quadratic = make_quadratic(design, np.ones(self.y.size), self.y.ravel())
         zero, free = np.zeros((K, design.n_features)), Coupling.diagonal_only(np.zeros(K))
-        W = solve_quadratic(quadratic, free, np.full(K, self.t), zero, tol=tol * quadratic.null_value).W
+        W = solve_quadratic(StepProblem.of(quadratic, free, np.full(K, self.t)), zero, tol=tol * quadratic.null_value).W
         return design.to_user(W, quadratic.intercepts(W))
 
     def peer(self, tol: float, *, precompute: bool) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ from mssl.glasso.solver import graphical_lasso
 from mssl.model.coupling import Coupling
 from mssl.model_selection import StabilitySelection
 from mssl.solvers.descent import coordinate_descent
-from mssl.solvers.quadratic import make_quadratic
+from mssl.solvers.quadratic import StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 
 IMPORTS = "import sklearn.linear_model, numpy as np"
@@ -175,7 +175,7 @@ def two_cores(full: bool) -> Iterator[dict[str, Any]]:
     yield timed(f"Grams of {K} tasks, {d} features", lambda: make_quadratic(design, np.ones(len(y)), y).linear)
     yield timed(
         f"W-step, {K} tasks, {d} features",
-        lambda: coordinate_descent(loss, coupling, t, np.zeros((K, d)), tol=1e-3).W,
+        lambda: coordinate_descent(StepProblem.of(loss, coupling, t), np.zeros((K, d)), tol=1e-3).W,
     )
 
 

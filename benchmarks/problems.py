@@ -25,7 +25,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
@@ -246,7 +246,7 @@ class WeightStep(Problem):
         W, answers = np.zeros((K, design.n_features)), []
         for coupling in self.couplings:
             if self.family == "gaussian":
-                W = solve_quadratic(quadratic, coupling, t, W, solver=solver, tol=tol * null).W
+                W = solve_quadratic(StepProblem.of(quadratic, coupling, t), W, solver=solver, tol=tol * null).W
                 b = quadratic.intercepts(W)
             else:
                 W = problem.solve(coupling, W, tol=tol * null, max_iter=10_000).W
@@ -288,7 +288,7 @@ class JointLasso(Problem):
         zero = np.zeros((self.Y.shape[1], self.X.shape[1]))
         free = Coupling.diagonal_only(np.zeros(len(zero)))
         goal = tol * quadratic.null_value
-        W = solve_quadratic(quadratic, free, L21(self.alpha), zero, solver=solver, tol=goal).W
+        W = solve_quadratic(StepProblem.of(quadratic, free, L21(self.alpha)), zero, solver=solver, tol=goal).W
         return design.to_user(W, quadratic.intercepts(W))
 
     @cached_property

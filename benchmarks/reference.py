@@ -21,7 +21,7 @@ from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_bound
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem
 
 Prox = Callable[[Array, float], Array]
 Gap = Callable[[Array, Array], float]
@@ -99,7 +99,7 @@ def fista(
     if gap is None:
         gap = WeightBound(coupling, entrywise)
         if isinstance(problem, GramQuadratic | DesignQuadratic):
-            gap = quadratic_bound(problem, coupling, entrywise)
+            gap = StepProblem.of(problem, coupling, entrywise).bound
     W = np.array(W0, dtype=float)
     L = lipschitz or _initial_lipschitz(problem, coupling, W)
     Y, momentum = W, 1.0
@@ -178,7 +178,7 @@ def quadratic_gap(
     problem: GramQuadratic | DesignQuadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array
 ) -> float:
     """Bound of the suboptimality of W for a quadratic loss, by the certificate that fits the coupling."""
-    bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
+    bound = StepProblem.of(problem, coupling, EntrywisePenalty.of(penalty, W.shape)).bound
     return bound(W, problem.gradient(W) + coupling.dot(W))
 
 

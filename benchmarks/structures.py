@@ -20,7 +20,7 @@ from mssl.data.design import Design
 from mssl.datasets import make_residual_graph
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
-from mssl.solvers.quadratic import make_quadratic
+from mssl.solvers.quadratic import StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 
 
@@ -96,7 +96,7 @@ def penalties(d=500, K=15, n=400):
         tol = 1e-6 * quadratic.value(zero)
         for kind in (L21, Nuclear):
             limit = kind(1.0).strength_max(quadratic.gradient(zero))
-            solve_quadratic(quadratic, free, kind(0.9 * limit), zero, tol=tol)
+            solve_quadratic(StepProblem.of(quadratic, free, kind(0.9 * limit)), zero, tol=tol)
             for share in (0.05, 0.2, 0.5):
                 penalty = kind(share * limit)
 
@@ -108,7 +108,9 @@ def penalties(d=500, K=15, n=400):
 
                 plain, slow = timed(lambda run=reference: run(False), 2)
                 again, better = timed(lambda run=reference: run(True), 2)
-                fast, quick = timed(lambda q=quadratic, p=penalty, t=tol: solve_quadratic(q, free, p, zero, tol=t), 2)
+                fast, quick = timed(
+                    lambda q=quadratic, p=penalty, t=tol: solve_quadratic(StepProblem.of(q, free, p), zero, tol=t), 2
+                )
                 print(
                     f"{kind.__name__:8s} correlation {correlation}, {share:.2f} of the largest strength: FISTA "
                     f"{plain:.3f} s ({slow.n_iter}), with restarts {again:.3f} s ({better.n_iter}), here {fast:.3f} s "

@@ -33,7 +33,7 @@ from mssl.penalties import (
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.proximal import sub_grams
-from mssl.solvers.quadratic import DesignQuadratic, make_quadratic, objective_value
+from mssl.solvers.quadratic import DesignQuadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
@@ -105,12 +105,20 @@ class Task:
 def test_all_solvers_agree_and_the_certificate_bounds(seed, kind, shared, coupled, share, d):
     task = Task(seed, shared=shared, coupled=coupled, d=d)
     penalty = kind(share * kind(1.0).strength_max(task.quadratic.gradient(task.zero)))
-    best = solve_quadratic(task.quadratic, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000)
+    best = solve_quadratic(
+        StepProblem.of(task.quadratic, task.coupling, penalty), task.zero, tol=1e-9, max_iter=100_000
+    )
     assert best.status is Status.CONVERGED
     least = task.objective(best.W, penalty)
     for other in (
-        solve_quadratic(task.by_rows, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000),
-        solve_quadratic(task.quadratic, task.coupling, penalty, task.zero, solver="fista", tol=1e-9, max_iter=100_000),
+        solve_quadratic(StepProblem.of(task.by_rows, task.coupling, penalty), task.zero, tol=1e-9, max_iter=100_000),
+        solve_quadratic(
+            StepProblem.of(task.quadratic, task.coupling, penalty),
+            task.zero,
+            solver="fista",
+            tol=1e-9,
+            max_iter=100_000,
+        ),
     ):
         assert other.status is Status.CONVERGED
         assert task.objective(other.W, penalty) == pytest.approx(least, abs=1e-8 * max(1, abs(least)))
@@ -331,7 +339,7 @@ def test_fast_solvers_need_far_fewer_iterations_than_plain_fista():
             return composite_gap(task.quadratic.value(V), V, G, free, penalty)
 
         plain = fista(task.quadratic, free, None, task.zero, tol=tol, prox=penalty.prox, gap=certificate, restart=False)
-        fast = solve_quadratic(task.quadratic, free, penalty, task.zero, tol=tol)
+        fast = solve_quadratic(StepProblem.of(task.quadratic, free, penalty), task.zero, tol=tol)
         assert plain.status is fast.status is Status.CONVERGED
         assert fast.n_iter <= plain.n_iter / 2
 
@@ -412,14 +420,14 @@ def test_bounds_of_entrywise_penalties_hold_at_every_point(seed, shared, coupled
     g = penalty.entrywise(np.ones(3), np.ones((3, 7)))
     for loss in (task.quadratic.ridged(np.full(3, ridge)), task.by_rows.ridged(np.full(3, ridge))):
         bound = WeightBound(task.coupling, g, loss, loss.ridge)
-        best = coordinate_descent(loss, task.coupling, g, task.zero, tol=1e-9, max_iter=100_000)
+        best = coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=1e-9, max_iter=100_000)
         assert best.status is Status.CONVERGED
-        least = objective_value(loss, best.W, task.coupling, g)
-        tried = coordinate_descent(loss, task.coupling, g, task.zero, tol=np.inf)
+        least = StepProblem.of(loss, task.coupling, g).value(best.W)
+        tried = coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=np.inf)
         assert tried.n_iter == 0
         for size in (0.0, 1e-3, 0.1, 1.0):
             W = g.allowed(best.W + size * task.rng.standard_normal(best.W.shape))
-            lost = objective_value(loss, W, task.coupling, g) - least
+            lost = StepProblem.of(loss, task.coupling, g).value(W) - least
             assert bound(W, loss.gradient(W) + task.coupling.dot(W)) >= lost - 1e-8
     if ridge and coupled != "full":
         assert bound.curved  # a ridge makes a singular coupling certain
@@ -434,10 +442,13 @@ def test_grams_rows_sets_and_supports_end_at_one_point(seed, shared, penalty):
     g = penalty.entrywise(np.ones(3), task.quadratic.diagonal)
     ridge = np.full(3, 0.3)
     losses = [task.quadratic.ridged(ridge), task.by_rows.ridged(ridge)]
-    steps = [coordinate_descent(loss, task.coupling, g, task.zero, tol=1e-10, max_iter=50_000) for loss in losses]
+    steps = [
+        coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=1e-10, max_iter=50_000)
+        for loss in losses
+    ]
     if g.convex:
-        steps.append(descend_on_support(losses[0], task.coupling, g, task.zero, tol=1e-10))
-        steps.append(descend_on_sets(losses[1], task.coupling, g, task.zero, tol=1e-10, densest=np.inf))
+        steps.append(descend_on_support(StepProblem.of(losses[0], task.coupling, g), task.zero, tol=1e-10))
+        steps.append(descend_on_sets(StepProblem.of(losses[1], task.coupling, g), task.zero, tol=1e-10, densest=np.inf))
         steps.append(fista(losses[0], task.coupling, g, task.zero, tol=1e-10, max_iter=50_000))
     for step in steps:
         assert step.status is (Status.CONVERGED if g.convex else Status.STATIONARY)
@@ -704,7 +715,7 @@ def test_without_a_dual_norm_the_coupling_alone_certifies(seed, mix, share):
     task = Task(seed, d=9)
     alpha = share * SparseGroup(1.0, mix).dual_norm(task.quadratic.linear)
     known, unknown = SparseGroup(alpha, mix), Unknown(alpha, mix)
-    best = solve_quadratic(task.quadratic, task.coupling, known, task.zero, tol=1e-10, max_iter=100_000)
+    best = solve_quadratic(StepProblem.of(task.quadratic, task.coupling, known), task.zero, tol=1e-10, max_iter=100_000)
     least = task.objective(best.W, known)
 
     def gap(V):

@@ -50,7 +50,7 @@ MOVED = {
     "mssl.solvers.ridged": "mssl.solvers.weights",
     "mssl.solvers.support": "mssl.solvers.descent",
     "mssl.solvers.working_set": "mssl.solvers.descent",
-    "mssl.solvers.prox_newton": "mssl.solvers.newton",
+    "mssl.solvers.prox_newton": "mssl.solvers.glm",
 }
 
 NAMES = {"mssl.datasets.make_regime_grid": "mssl_reproduction.regime_grid"}

@@ -20,8 +20,8 @@ from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
+    StepProblem,
     make_quadratic,
-    objective_value,
     preconditioners,
     regular_factor,
 )
@@ -71,16 +71,16 @@ def test_the_minimiser_is_that_of_all_features(seed, K, n, d, shared, make, inte
     t = share * np.abs(loss.linear).max() * rng.uniform(0.5, 1.0, K)
     W0 = rng.standard_normal((K, d)) * (rng.random((K, d)) < 0.3)
     tol = 1e-9 * loss.value(np.zeros((K, d)))
-    step = descend_on_sets(loss, coupling, t, W0, tol=tol)
+    step = descend_on_sets(StepProblem.of(loss, coupling, t), W0, tol=tol)
     assert quadratic_gap(loss, step.W, coupling, t) == pytest.approx(step.gap, rel=1e-4, abs=1e-3 * tol)
-    best = coordinate_descent(loss, coupling, t, W0, tol=tol, max_iter=100_000)
+    best = coordinate_descent(StepProblem.of(loss, coupling, t), W0, tol=tol, max_iter=100_000)
     assert best.status is Status.CONVERGED
-    values = [objective_value(loss, W, coupling, t) for W in (step.W, best.W)]
+    values = [StepProblem.of(loss, coupling, t).value(W) for W in (step.W, best.W)]
     if step.status is Status.CONVERGED:
         assert abs(values[0] - values[1]) <= 2 * tol
     else:  # the support got too large for sets: what was reached is a start for others
         assert step.status is Status.MAX_ITER
-        assert values[0] <= objective_value(loss, W0, coupling, t) + tol
+        assert values[0] <= StepProblem.of(loss, coupling, t).value(W0) + tol
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "graph", "mean"])
@@ -91,11 +91,11 @@ def test_the_door_leads_to_the_optimum_whatever_the_penalty(kind, n, share):
     t = np.full(3, share * np.abs(loss.linear).max())
     tol = 1e-7 * loss.value(np.zeros((3, 600)))
     problem = make_quadratic(design, c, z)
-    step = solve_quadratic(problem, coupling, t, np.zeros((3, 600)), tol=tol)
+    step = solve_quadratic(StepProblem.of(problem, coupling, t), np.zeros((3, 600)), tol=tol)
     assert step.status is Status.CONVERGED
     assert quadratic_gap(loss, step.W, coupling, t) <= 1.01 * tol
     best = fista(loss, coupling, t, step.W, tol=0.1 * tol, max_iter=20_000)
-    assert objective_value(loss, step.W, coupling, t) <= objective_value(loss, best.W, coupling, t) + tol
+    assert StepProblem.of(loss, coupling, t).value(step.W) <= StepProblem.of(loss, coupling, t).value(best.W) + tol
     if isinstance(problem, GramQuadratic):
         assert ("gram" in problem.__dict__) == (share != 0.3)  # only weak penalties ask for the Grams
 
@@ -103,9 +103,14 @@ def test_the_door_leads_to_the_optimum_whatever_the_penalty(kind, n, share):
 def test_limits_and_diverging_inputs_are_reported():
     *_, loss = rows(0, 2, 40, 60)
     coupling, t = Coupling.diagonal_only(np.ones(2)), np.full(2, 0.1 * np.abs(loss.linear).max())
-    assert descend_on_sets(loss, coupling, t, np.zeros((2, 60)), tol=1e-12, max_iter=2).status is Status.MAX_ITER
-    assert descend_on_sets(loss, coupling, t, np.full((2, 60), np.nan), tol=1.0).status is Status.DIVERGED
-    stalled = descend_on_sets(loss, coupling, t, np.zeros((2, 60)), tol=0.0)
+    assert (
+        descend_on_sets(StepProblem.of(loss, coupling, t), np.zeros((2, 60)), tol=1e-12, max_iter=2).status
+        is Status.MAX_ITER
+    )
+    assert (
+        descend_on_sets(StepProblem.of(loss, coupling, t), np.full((2, 60), np.nan), tol=1.0).status is Status.DIVERGED
+    )
+    stalled = descend_on_sets(StepProblem.of(loss, coupling, t), np.zeros((2, 60)), tol=0.0)
     assert stalled.status is Status.STALLED
     assert stalled.gap <= 1e-12 * loss.value(np.zeros((2, 60)))
 
@@ -117,7 +122,7 @@ def test_no_gram_of_all_features_is_formed(ridge):
     coupling = Coupling.diagonal_only(np.full(K, ridge))
     t = np.full(K, 0.2 * np.abs(loss.linear).max())
     tracemalloc.start()
-    step = solve_quadratic(loss, coupling, t, np.zeros((K, d)), tol=1e-6 * loss.value(np.zeros((K, d))))
+    step = solve_quadratic(StepProblem.of(loss, coupling, t), np.zeros((K, d)), tol=1e-6 * loss.value(np.zeros((K, d))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert step.status is Status.CONVERGED
@@ -131,7 +136,7 @@ def test_lassos_that_nothing_relates_are_those_of_scikit_learn(share):
     quadratic = make_quadratic(design, c, z)
     t = share * np.abs(loss.linear).max()
     free, zero = Coupling.diagonal_only(np.zeros(3)), np.zeros((3, 170))
-    step = solve_quadratic(quadratic, free, np.full(3, t), zero, tol=1e-9 * loss.null_value)
+    step = solve_quadratic(StepProblem.of(quadratic, free, np.full(3, t)), zero, tol=1e-9 * loss.null_value)
     assert step.status is Status.CONVERGED
     assert quadratic.pending is not None or share < 0.2
     for k in range(3):
@@ -183,7 +188,9 @@ def test_sets_are_for_many_features_and_large_tasks(monkeypatch):
         t = np.full(2, 0.3 * np.abs(loss.linear).max())
         for form in (loss, make_quadratic(design, c, z)):
             assert (
-                solve_quadratic(form, Coupling.diagonal_only(np.ones(2)), t, np.zeros((2, d)), tol=1.0).status
+                solve_quadratic(
+                    StepProblem.of(form, Coupling.diagonal_only(np.ones(2)), t), np.zeros((2, d)), tol=1.0
+                ).status
                 is Status.CONVERGED
             )
 
@@ -221,7 +228,7 @@ def test_support_solves_of_many_tasks_take_few_more_sweeps_than_those_of_one():
     def sweeps(tasks):
         some = GramQuadratic(loss.gram[tasks], loss.linear[tasks], np.zeros(len(tasks)))
         free = Coupling.diagonal_only(np.full(len(tasks), 0.1))
-        step = descend_on_support(some, free, np.ones(len(tasks)), np.zeros((len(tasks), d)), tol=1e-6)
+        step = descend_on_support(StepProblem.of(some, free, np.ones(len(tasks))), np.zeros((len(tasks), d)), tol=1e-6)
         assert step.status is Status.CONVERGED
         return step.n_iter
 
@@ -243,13 +250,13 @@ def test_few_features_that_are_far_from_zero_are_solved_for_where_sweeps_creep(s
     )
     step = problem.solve(Coupling(C), zero, tol=1e-3, max_iter=5000)
     assert step.status is Status.CONVERGED
-    value = objective_value(loss, step.W, Coupling(C), strengths)
-    assert value < objective_value(loss, zero, Coupling(C), strengths) / 2
+    value = StepProblem.of(loss, Coupling(C), strengths).value(step.W)
+    assert value < StepProblem.of(loss, Coupling(C), strengths).value(zero) / 2
     # In directions across 1 the problem is well conditioned: nothing near is better than the certificate allows.
     for size in 10.0 ** np.arange(-8, 1):
         move = rng.standard_normal((4, 6))
         other = step.W + size * (move - move.mean(axis=1, keepdims=True))
-        assert objective_value(loss, other, Coupling(C), strengths) >= value - step.gap
+        assert StepProblem.of(loss, Coupling(C), strengths).value(other) >= value - step.gap
 
 
 def test_sweeps_that_only_rounding_moves_end_as_stalled():
@@ -259,7 +266,10 @@ def test_sweeps_that_only_rounding_moves_end_as_stalled():
     loss = DesignQuadratic(design, np.ones(20), rng.standard_normal(20), intercept=False)
     coupling = Coupling.from_precision(100 * (np.eye(4) + 0.1))
     step = door.descend(
-        loss, coupling, EntrywisePenalty(np.full((4, 6), 0.2)), np.zeros((4, 6)), tol=1e-6, max_iter=10**6
+        StepProblem.of(loss, coupling, EntrywisePenalty(np.full((4, 6), 0.2))),
+        np.zeros((4, 6)),
+        tol=1e-6,
+        max_iter=10**6,
     )
     assert step.status is Status.STALLED
     assert step.n_iter < 5000
@@ -275,7 +285,7 @@ def test_inverses_on_a_support_are_those_of_the_grams(ridge):
     coupling = Coupling.diagonal_only(np.array([0.7, 2.0]))
     problem.ridge = np.full(2, ridge)
     R = np.where(support, random.standard_normal((2, 30)), 0.0)
-    (inverse, _), *_ = preconditioners(problem, coupling, support)
+    (inverse, _), *_ = preconditioners(StepProblem.of(problem, coupling), support)
     found = inverse(R)
     for k, kept in enumerate(support):
         system = problem.gram_of(k, kept) + coupling.diagonal()[k] * np.eye(kept.sum())
@@ -300,7 +310,7 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
     for support in (None, rng.random((K, d)) < 0.6):
         kept = V if support is None else np.where(support, V, 0.0)
         image = problem.product(kept) + related.dot(kept)
-        kinds = list(preconditioners(problem, related, support))
+        kinds = list(preconditioners(StepProblem.of(problem, related), support))
         assert len(kinds) == 2
         for apply, _ in kinds[1:]:
             np.testing.assert_allclose(
@@ -309,7 +319,7 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
         assert not np.allclose(kinds[0][0](image), kept, rtol=1e-2)
         alone = Coupling.diagonal_only(np.full(K, 0.5))
         image = problem.product(kept) + 0.5 * kept
-        (apply, budget), *others = preconditioners(problem, alone, support)
+        (apply, budget), *others = preconditioners(StepProblem.of(problem, alone), support)
         if support is not None or form == "grams":
             assert budget == np.inf
             assert not others
@@ -333,6 +343,8 @@ def test_iterations_of_support_solves_count_and_are_limited():
 
     loss = Counted(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), 0.5 * np.sum(y**2, axis=1))
     coupling = Coupling.from_precision(np.eye(K) + 50.0)
-    step = descend_on_support(loss, coupling, np.full(K, 0.01), np.zeros((K, d)), tol=1e-12, max_iter=300)
+    step = descend_on_support(
+        StepProblem.of(loss, coupling, np.full(K, 0.01)), np.zeros((K, d)), tol=1e-12, max_iter=300
+    )
     assert step.status is Status.MAX_ITER
     assert 100 < len(products) < step.n_iter < 300 + 500  # one system beyond the limit at most

@@ -15,8 +15,8 @@ from mssl.data.design import Design
 from mssl.exceptions import DataError, ParameterError
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.base import Status
-from mssl.solvers.exact import MOST_UNKNOWNS, solve_exactly
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value, value_rounding
+from mssl.solvers.linear import MOST_UNKNOWNS, solve_exactly
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic, value_rounding
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import Independent
 
@@ -52,7 +52,7 @@ def test_it_is_the_solution_of_the_normal_equations(with_ridge):
             system[4 * k : 4 * k + 4, 4 * k : 4 * k + 4] += whole.gram[k]
         expected = np.linalg.solve(system, whole.linear.ravel()).reshape(3, 4)
         for problem in (loss, whole, grams):
-            step = solve_exactly(problem, coupling, tol=1e-12)
+            step = solve_exactly(StepProblem.of(problem, coupling), tol=1e-12)
             assert step is not None
             assert step.status is Status.CONVERGED
             np.testing.assert_allclose(step.W, expected, rtol=1e-9, atol=1e-11)
@@ -65,20 +65,22 @@ def test_its_bound_holds_where_the_curved_one_is_rounding():
     y = 1e7 * (X @ random.standard_normal(5)) + random.standard_normal(40)
     design = Design.build(X, [0, 20, 40], scale=False)
     loss, coupling = DesignQuadratic(design, np.ones(40), y), Coupling.diagonal_only(np.full(2, 1e-12))
-    step = solve_exactly(loss, coupling, tol=1e-6)
+    step = solve_exactly(StepProblem.of(loss, coupling), tol=1e-6)
     assert step is not None
     assert step.status is Status.CONVERGED
-    least = objective_value(loss, step.W, coupling, np.zeros(2))
+    least = StepProblem.of(loss, coupling, np.zeros(2)).value(step.W)
     for size in 10.0 ** np.arange(-9, 5):
         other = step.W + size * random.standard_normal(step.W.shape)
-        assert objective_value(loss, other, coupling, np.zeros(2)) >= least - step.gap - 1e-9 * least
+        assert StepProblem.of(loss, coupling, np.zeros(2)).value(other) >= least - step.gap - 1e-9 * least
 
 
 def test_large_problems_are_left_to_others():
     random = np.random.default_rng(2)
     loss = rows(random, K=2, d=MOST_UNKNOWNS // 2 + 1, n=3)
-    assert solve_exactly(loss, Coupling(np.array([[2.0, 1.0], [1.0, 2.0]])), tol=1e-6) is None
-    assert solve_exactly(loss, Coupling.diagonal_only(np.ones(2)), tol=1e-6) is not None  # each task for itself
+    assert solve_exactly(StepProblem.of(loss, Coupling(np.array([[2.0, 1.0], [1.0, 2.0]]))), tol=1e-6) is None
+    assert (
+        solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.ones(2))), tol=1e-6) is not None
+    )  # each task for itself
 
 
 def problem(seed=0, K=3, n=30, d=5):
@@ -137,7 +139,7 @@ def test_grams_alone_leave_directions_of_rounding_to_the_prior():
     design = Design.build(X, [0, 30], scale=False)
     loss = make_quadratic(design, np.ones(30), 1e6 * X[:, 0])
     assert isinstance(loss, GramQuadratic)
-    step = solve_exactly(loss, Coupling.diagonal_only(np.full(1, 1e-10)), tol=1e-3)
+    step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.full(1, 1e-10))), tol=1e-3)
     assert step is not None
     np.testing.assert_allclose(step.W, [[5e5, 5e5, 0, 0]], rtol=1e-6, atol=1e-2)
 
@@ -213,7 +215,7 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
     design = Design.build(np.tile(X, (3, 1)), [0, 5, 10, 15], scale=False, centre=False)
     loss = DesignQuadratic(design, np.ones(15), y.ravel(), intercept=False)
     for step in (
-        solve_exactly(loss, Coupling(C), tol=1e-6),
+        solve_exactly(StepProblem.of(loss, Coupling(C)), tol=1e-6),
         coefficient_problem(GramQuadratic.of_rows(loss), np.zeros(3)).solve(
             Coupling(C), 0 * y[:, :3], tol=1e-6, max_iter=9
         ),

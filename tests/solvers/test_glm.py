@@ -22,7 +22,7 @@ from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_support
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import GramQuadratic, objective_value
+from mssl.solvers.quadratic import GramQuadratic, StepProblem
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures import FixedPrecision, Independent
 
@@ -480,11 +480,13 @@ def test_jumps_on_the_support_pass_through_valleys():
     gram = np.einsum("kij,j,klj->kil", bases, np.logspace(4, -4, d), bases)
     loss = GramQuadratic(gram, rng.normal(size=(K, d)), np.zeros(K))
     coupling, threshold = Coupling.diagonal_only(np.full(K, 1e-4)), np.full(K, 0.3)
-    step = descend_on_support(loss, coupling, threshold, np.zeros((K, d)), tol=1e-9, max_iter=2000)
+    step = descend_on_support(StepProblem.of(loss, coupling, threshold), np.zeros((K, d)), tol=1e-9, max_iter=2000)
     assert step.status is Status.CONVERGED
     assert quadratic_gap(loss, step.W, coupling, threshold) <= 1e-9
-    crawl = coordinate_descent(loss, coupling, threshold, np.zeros((K, d)), tol=1e-9, max_iter=200)
-    assert objective_value(loss, step.W, coupling, threshold) <= objective_value(loss, crawl.W, coupling, threshold)
+    crawl = coordinate_descent(StepProblem.of(loss, coupling, threshold), np.zeros((K, d)), tol=1e-9, max_iter=200)
+    assert StepProblem.of(loss, coupling, threshold).value(step.W) <= StepProblem.of(loss, coupling, threshold).value(
+        crawl.W
+    )
     W = step.W
     G = loss.gradient(W) + coupling.dot(W)
     assert np.all(np.abs(G[W == 0]) <= 0.3 + 1e-6)

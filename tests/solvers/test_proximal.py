@@ -13,7 +13,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L21, ClusterNorm, Dirty, Nuclear
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
@@ -50,7 +50,7 @@ class Problem:
         start = self.zero if V is None else V
         loss = self.by_gram if quadratic is None else quadratic
         tol = settings.pop("tol", 1e-9 * self.by_rows.null_value)
-        return solve_quadratic(loss, self.coupling, self.penalty, start, tol=tol, **settings)
+        return solve_quadratic(StepProblem.of(loss, self.coupling, self.penalty), start, tol=tol, **settings)
 
 
 shapes = {
@@ -142,7 +142,7 @@ def test_shared_features_give_the_multi_task_lasso_and_one_task_the_lasso(n, d, 
         loss = make_quadratic(design, np.ones(targets.size), targets.T.ravel())
         alpha = share * L21().strength_max(loss.linear)
         free = Coupling.diagonal_only(np.zeros(K))
-        step = solve_quadratic(loss, free, L21(alpha), np.zeros((K, d)), tol=1e-10 * loss.null_value)
+        step = solve_quadratic(StepProblem.of(loss, free, L21(alpha)), np.zeros((K, d)), tol=1e-10 * loss.null_value)
         other = reference(alpha / n, tol=1e-10, max_iter=200_000).fit(X, targets)
         assert step.status is Status.CONVERGED
         np.testing.assert_allclose(step.W, other.coef_.reshape(K, d), atol=2e-4)
@@ -163,7 +163,7 @@ def test_a_feature_that_is_constant_in_one_task_serves_the_others():
     X[:20, 0] = 1.0
     y = X @ w + 0.1 * rng.standard_normal(60)
     loss = make_quadratic(Design.build(X, [0, 20, 40, 60], scale=False), np.ones(60), y)
-    step = solve_quadratic(loss, Coupling(np.zeros((3, 3))), L21(2.0), np.zeros((3, 4)), tol=1e-8)
+    step = solve_quadratic(StepProblem.of(loss, Coupling(np.zeros((3, 3))), L21(2.0)), np.zeros((3, 4)), tol=1e-8)
     assert step.status is Status.CONVERGED
     assert step.W[0, 0] == 0
     assert np.all(step.W[1:, 0] > 1)
@@ -172,7 +172,7 @@ def test_a_feature_that_is_constant_in_one_task_serves_the_others():
 def test_nothing_is_done_where_nothing_is_to_do():
     problem = Problem(1, 3, 80, coupled="full")
     limit = L21().strength_max(problem.by_gram.linear)
-    idle = solve_quadratic(problem.by_gram, problem.coupling, L21(limit), problem.zero, tol=1e-9)
+    idle = solve_quadratic(StepProblem.of(problem.by_gram, problem.coupling, L21(limit)), problem.zero, tol=1e-9)
     assert (idle.n_iter, idle.W.any()) == (0, False)
     best = problem.solve()
     assert problem.solve(V=best.W).n_iter == 0
@@ -191,7 +191,7 @@ def far_from_zero(shift):
 def test_features_far_from_zero_take_longer_and_end_at_the_same_point(penalty):
     quadratic, coupling = far_from_zero(30.0)
     steps = [
-        solve_quadratic(quadratic, coupling, penalty, np.full((6, 3), start), tol=1e-7, max_iter=20_000)
+        solve_quadratic(StepProblem.of(quadratic, coupling, penalty), np.full((6, 3), start), tol=1e-7, max_iter=20_000)
         for start in (0.0, 1.0)
     ]
     assert all(step.status is Status.CONVERGED for step in steps)
@@ -201,7 +201,9 @@ def test_features_far_from_zero_take_longer_and_end_at_the_same_point(penalty):
 
 def test_a_descent_that_creeps_ends_and_says_so():
     quadratic, coupling = far_from_zero(1e4)
-    step = solve_quadratic(quadratic, coupling, Nuclear(0.1), np.zeros((6, 3)), tol=1e-6, max_iter=400_000)
+    step = solve_quadratic(
+        StepProblem.of(quadratic, coupling, Nuclear(0.1)), np.zeros((6, 3)), tol=1e-6, max_iter=400_000
+    )
     assert step.status is Status.STALLED
     assert step.n_iter < 40_000
     assert step.gap > 1e-6

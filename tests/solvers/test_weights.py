@@ -21,8 +21,8 @@ from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
+    StepProblem,
     make_quadratic,
-    objective_value,
 )
 from mssl.solvers.table import RULES, choose, solve_quadratic
 from mssl.solvers.weights import coefficient_problem
@@ -142,16 +142,16 @@ def test_every_solver_and_form_finds_the_same_minimiser(problem, mean_variance, 
     t = np.full(problem.K, fraction * np.abs(reference.linear).max())
     start = problem.rng.standard_normal((problem.K, problem.d))
     scale = 1.0 + reference.value(np.zeros_like(start))
-    best = solve_quadratic(reference, coupling, t, start, solver="coordinate", tol=1e-13 * scale)
+    best = solve_quadratic(StepProblem.of(reference, coupling, t), start, solver="coordinate", tol=1e-13 * scale)
     assert best.status in (Status.CONVERGED, Status.STALLED)
-    floor = objective_value(reference, best.W, coupling, t)
+    floor = StepProblem.of(reference, coupling, t).value(best.W)
     solvers = ["coordinate", "fista"] if fraction else ["coordinate", "cg", "fista"]
     for form in problem.forms():
         shared = isinstance(form, GramQuadratic) and form.is_shared and not fraction
         for solver in [*solvers, *(["sylvester"] if shared else [])]:
-            step = solve_quadratic(form, coupling, t, start, solver=solver, tol=1e-9 * scale)
+            step = solve_quadratic(StepProblem.of(form, coupling, t), start, solver=solver, tol=1e-9 * scale)
             assert step.status is Status.CONVERGED, (solver, step)
-            excess = objective_value(reference, step.W, coupling, t) - floor
+            excess = StepProblem.of(reference, coupling, t).value(step.W) - floor
             assert -1e-11 * scale <= excess <= step.gap + 1e-11 * scale
 
 
@@ -168,11 +168,11 @@ def test_gaps_bound_the_true_suboptimality(problem, fraction, kind):
         coupling = Coupling.diagonal_only(np.zeros(K))
     if kind != "definite" and not fraction:
         return
-    best = coordinate_descent(loss, coupling, t, np.zeros((K, problem.d)), tol=0.0, max_iter=3000)
-    floor = objective_value(loss, best.W, coupling, t)
+    best = coordinate_descent(StepProblem.of(loss, coupling, t), np.zeros((K, problem.d)), tol=0.0, max_iter=3000)
+    floor = StepProblem.of(loss, coupling, t).value(best.W)
     for size in (0.0, 1e-3, 1.0):
         W = best.W + size * problem.rng.standard_normal(best.W.shape)
-        excess = objective_value(loss, W, coupling, t) - floor
+        excess = StepProblem.of(loss, coupling, t).value(W) - floor
         assert quadratic_gap(loss, W, coupling, t) >= excess - 1e-10 * (1 + abs(floor))
 
 
@@ -183,10 +183,10 @@ def test_sweeps_never_raise_the_objective(problem, mean_variance):
     for loss in problem.forms():
         t = np.full(problem.K, 0.1 * np.abs(loss.linear).max())
         W = problem.rng.standard_normal((problem.K, problem.d))
-        value = objective_value(loss, W, coupling, t)
+        value = StepProblem.of(loss, coupling, t).value(W)
         for _ in range(6):
-            W = coordinate_descent(loss, coupling, t, W, tol=0.0, max_iter=1).W
-            following = objective_value(loss, W, coupling, t)
+            W = coordinate_descent(StepProblem.of(loss, coupling, t), W, tol=0.0, max_iter=1).W
+            following = StepProblem.of(loss, coupling, t).value(W)
             assert following <= value + 1e-10 * (1 + abs(value))
             value = following
 
@@ -203,18 +203,18 @@ def test_one_task_is_scikit_learn(intercept, d):
     nothing, W0 = Coupling.diagonal_only(np.zeros(1)), np.zeros((1, d))
 
     lasso = Lasso(alpha=0.1, fit_intercept=intercept, tol=1e-12, max_iter=100_000).fit(X, y)
-    step = solve_quadratic(loss, nothing, np.array([0.1 * n]), W0, tol=1e-12)
+    step = solve_quadratic(StepProblem.of(loss, nothing, np.array([0.1 * n])), W0, tol=1e-12)
     assert step.status is Status.CONVERGED
     coef, offset = design.to_user(step.W, loss.intercepts(step.W))
     np.testing.assert_allclose(coef[0], lasso.coef_, atol=1e-6)
     np.testing.assert_allclose(offset[0], lasso.intercept_, atol=1e-6)
 
     ridge = Ridge(alpha=3.0, fit_intercept=intercept, solver="cholesky").fit(X, y)
-    step = solve_quadratic(loss, Coupling.diagonal_only(np.array([3.0])), np.zeros(1), W0, tol=1e-20)
+    step = solve_quadratic(StepProblem.of(loss, Coupling.diagonal_only(np.array([3.0])), np.zeros(1)), W0, tol=1e-20)
     np.testing.assert_allclose(step.W[0], ridge.coef_, atol=1e-8)
     if d < n:
         ols = LinearRegression(fit_intercept=intercept).fit(X, y)
-        step = solve_quadratic(loss, nothing, np.zeros(1), W0, tol=1e-10)
+        step = solve_quadratic(StepProblem.of(loss, nothing, np.zeros(1)), W0, tol=1e-10)
         np.testing.assert_allclose(step.W[0], ols.coef_, atol=1e-8)
 
 
@@ -229,7 +229,7 @@ def test_independent_tasks_are_elastic_nets(make):
         DesignQuadratic(design, weights, problem.z),
         make_quadratic(design, weights, problem.z),
     ):
-        step = solve_quadratic(loss, Coupling.diagonal_only(ridge), lasso, np.zeros((3, 8)), tol=1e-14)
+        step = solve_quadratic(StepProblem.of(loss, Coupling.diagonal_only(ridge), lasso), np.zeros((3, 8)), tol=1e-14)
         coef, intercept = design.to_user(step.W, loss.intercepts(step.W))
         for k in range(3):
             rows = slice(problem.offsets[k], problem.offsets[k + 1])
@@ -245,7 +245,7 @@ def test_shared_mean_is_the_explicit_dense_coupling():
     explicit = Coupling.from_precision(C, 1.0, np.linalg.inv(C))
     for loss in problem.forms():
         t = np.full(problem.K, 0.05 * np.abs(loss.linear).max())
-        a, b = (solve_quadratic(loss, c, t, np.zeros((4, 6)), tol=1e-12) for c in (implicit, explicit))
+        a, b = (solve_quadratic(StepProblem.of(loss, c, t), np.zeros((4, 6)), tol=1e-12) for c in (implicit, explicit))
         np.testing.assert_allclose(a.W, b.W, atol=1e-6)
 
 
@@ -255,8 +255,10 @@ def test_duplicated_rows_are_doubled_weights():
     single = Design.build(problem.X, problem.offsets)
     coupling, ones = random_coupling(problem.rng, 3), np.ones(24)
     t, W0 = np.full(3, 2.0), np.zeros((3, 6))
-    a = solve_quadratic(DesignQuadratic(single, 2 * ones, problem.z), coupling, t, W0, tol=1e-13)
-    b = solve_quadratic(DesignQuadratic(doubled, np.ones(48), np.repeat(problem.z, 2)), coupling, t, W0, tol=1e-13)
+    a = solve_quadratic(StepProblem.of(DesignQuadratic(single, 2 * ones, problem.z), coupling, t), W0, tol=1e-13)
+    b = solve_quadratic(
+        StepProblem.of(DesignQuadratic(doubled, np.ones(48), np.repeat(problem.z, 2)), coupling, t), W0, tol=1e-13
+    )
     np.testing.assert_allclose(a.W, b.W, atol=1e-6)
 
 
@@ -269,9 +271,13 @@ def test_permuting_tasks_permutes_the_weights(problem):
     t = problem.rng.uniform(0.1, 0.5, K)
     moved = GramQuadratic(loss.gram[order], loss.linear[order], loss.constants[order])
     W0 = np.zeros((K, problem.d))
-    a = solve_quadratic(loss, Coupling.from_precision(precision, 1, np.linalg.inv(precision)), t, W0, tol=1e-13)
+    a = solve_quadratic(
+        StepProblem.of(loss, Coupling.from_precision(precision, 1, np.linalg.inv(precision)), t), W0, tol=1e-13
+    )
     mixed = precision[np.ix_(order, order)]
-    b = solve_quadratic(moved, Coupling.from_precision(mixed, 1, np.linalg.inv(mixed)), t[order], W0, tol=1e-13)
+    b = solve_quadratic(
+        StepProblem.of(moved, Coupling.from_precision(mixed, 1, np.linalg.inv(mixed)), t[order]), W0, tol=1e-13
+    )
     np.testing.assert_allclose(a.W[order], b.W, atol=1e-5)
 
 
@@ -280,8 +286,8 @@ def test_from_the_largest_gradient_on_all_weights_are_zero():
     for loss in problem.forms():
         t = np.full(4, np.abs(loss.linear).max())
         coupling = random_coupling(problem.rng, 4)
-        assert not np.any(solve_quadratic(loss, coupling, t, np.ones((4, 6)), tol=1e-10).W)
-        assert np.any(solve_quadratic(loss, coupling, 0.99 * t, np.ones((4, 6)), tol=1e-10).W)
+        assert not np.any(solve_quadratic(StepProblem.of(loss, coupling, t), np.ones((4, 6)), tol=1e-10).W)
+        assert np.any(solve_quadratic(StepProblem.of(loss, coupling, 0.99 * t), np.ones((4, 6)), tol=1e-10).W)
 
 
 def numpy_sweep(H, q, C, t, W):
@@ -313,7 +319,7 @@ def test_kernels_repeat_their_numpy_twin(mean_variance):
         assert made == 1
         np.testing.assert_allclose(W, expected, atol=1e-10)
         np.testing.assert_allclose(gradient(), reference.gradient(W) + coupling.dot(W), atol=1e-8)
-        drop = objective_value(reference, start, coupling, t) - objective_value(reference, W, coupling, t)
+        drop = StepProblem.of(reference, coupling, t).value(start) - StepProblem.of(reference, coupling, t).value(W)
         assert 0 < decrease <= drop + 1e-9
 
 
@@ -327,7 +333,7 @@ def test_zero_columns_and_rank_deficiency_are_harmless():
     for loss in (DesignQuadratic(design, np.ones(10), y), _grams(design, np.ones(10), y, True)):
         for coupling in (Coupling.diagonal_only(np.zeros(2)), random_coupling(rng, 2)):
             for t in (np.zeros(2), np.ones(2)):
-                step = solve_quadratic(loss, coupling, t, np.zeros((2, 4)), tol=1e-8)
+                step = solve_quadratic(StepProblem.of(loss, coupling, t), np.zeros((2, 4)), tol=1e-8)
                 assert step.status is Status.CONVERGED
                 assert np.all(step.W[:, 1] == 0)
 
@@ -350,13 +356,15 @@ def test_auto_chooses_by_penalty_and_shape():
     shared = GramQuadratic(np.eye(30)[None], np.zeros((3, 30)), np.zeros(3))
     own = GramQuadratic(np.stack([np.eye(30)] * 3), np.zeros((3, 30)), np.zeros(3))
     some, none = (EntrywisePenalty.of(np.full(3, t), (3, 30)) for t in (1.0, 0.0))
-    assert choose(shared, some).name == "coordinate"
-    assert choose(shared, none).name == "sylvester"
-    assert choose(own, none).name == "cg"
-    assert choose(own, L21(1.0)).name == "proximal"
+    free = Coupling.diagonal_only(np.zeros(3))
+    assert choose(StepProblem(shared, free, some)).name == "coordinate"
+    assert choose(StepProblem(shared, free, none)).name == "sylvester"
+    problem = StepProblem(own, free, none)
+    assert choose(problem).name == "cg"
+    assert choose(StepProblem(own, free, L21(1.0))).name == "proximal"
     for rule in RULES:
-        if rule.takes(own, none):
-            assert choose(own, none, rule.name) is rule
+        if rule.takes(problem):
+            assert choose(problem, rule.name) is rule
 
 
 def test_the_name_of_the_solver_that_is_gone_stands_for_auto_with_a_warning():
@@ -373,7 +381,7 @@ def test_a_solver_that_does_not_fit_is_refused(solver, threshold, match):
     own = GramQuadratic(np.stack([np.eye(2)] * 3), np.zeros((3, 2)), np.zeros(3))
     coupling = Coupling.diagonal_only(np.ones(3))
     with pytest.raises(ParameterError, match=match):
-        solve_quadratic(own, coupling, np.full(3, threshold), np.zeros((3, 2)), solver=solver, tol=1e-6)
+        solve_quadratic(StepProblem.of(own, coupling, np.full(3, threshold)), np.zeros((3, 2)), solver=solver, tol=1e-6)
 
 
 @pytest.mark.parametrize("d", [3, 70])
@@ -383,7 +391,7 @@ def test_a_kept_preconditioner_serves_other_couplings(d):
     precision = random_precision(problem.rng, 3)
     for strength in (1.0, 1.5, 40.0):
         coupling = Coupling.from_precision(precision, strength, np.linalg.inv(precision))
-        step = solve_quadratic(loss, coupling, t, W0, solver="cg", tol=1e-18)
+        step = solve_quadratic(StepProblem.of(loss, coupling, t), W0, solver="cg", tol=1e-18)
         assert step.status is Status.CONVERGED
         blocks = [np.kron(row, np.eye(d)) for row in coupling.dense()[:, None, :]]
         system = np.concatenate(blocks) + block_diag(*loss.gram)
@@ -397,7 +405,9 @@ def test_the_limit_is_reported():
     coupling = random_coupling(problem.rng, 4)
     W0 = np.zeros((4, 6))
     for solver, t in (("coordinate", 0.1), ("fista", 0.1), ("cg", 0.0)):
-        step = solve_quadratic(problem.gram_form(), coupling, np.full(4, t), W0, solver=solver, tol=0.0, max_iter=1)
+        step = solve_quadratic(
+            StepProblem.of(problem.gram_form(), coupling, np.full(4, t)), W0, solver=solver, tol=0.0, max_iter=1
+        )
         assert step.status is Status.MAX_ITER
         assert step.n_iter == 1
         assert step.gap > 0
@@ -461,7 +471,7 @@ def test_tasks_that_are_tied_closely_take_few_iterations_without_grams(shift):
     design = Design.build(X, np.arange(0, K * n + 1, n), scale=False, centre=False)
     loss = DesignQuadratic(design, np.ones(K * n), random.standard_normal(K * n))
     P = 1e-4 * (1.1 * np.eye(K) - np.ones((K, K)) / K)
-    step = conjugate_gradient(loss, Coupling(P, np.linalg.inv(P)), np.zeros((K, d)), tol=1e-10)
+    step = conjugate_gradient(StepProblem.of(loss, Coupling(P, np.linalg.inv(P))), np.zeros((K, d)), tol=1e-10)
     system = np.kron(P, np.eye(d))
     for k in range(K):
         centred = X[k * n : (k + 1) * n] - X[k * n : (k + 1) * n].mean(axis=0)
@@ -478,6 +488,6 @@ def test_conjugate_gradients_without_digits_end():
     design = Design.build(X, [0, 3, 5, 8, 10, 13, 15], scale=False)
     loss = DesignQuadratic(design, np.ones(15), rng.standard_normal(15))
     step = conjugate_gradient(
-        loss, Coupling.diagonal_only(np.full(6, 1e-25)), np.zeros((6, 10)), tol=1e-40, max_iter=10**6
+        StepProblem.of(loss, Coupling.diagonal_only(np.full(6, 1e-25))), np.zeros((6, 10)), tol=1e-40, max_iter=10**6
     )
     assert step.n_iter <= 10_000

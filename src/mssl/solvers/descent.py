@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,10 +45,9 @@ from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
     Quadratic,
-    objective_value,
+    StepProblem,
     pays_in_sets,
     preconditioners,
-    quadratic_bound,
     value_rounding,
 )
 
@@ -83,9 +82,7 @@ _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm,
 
 
 def descend(
-    problem: Quadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty,
+    problem: StepProblem[Quadratic],
     W: Array,
     *,
     tol: float,
@@ -98,12 +95,8 @@ def descend(
 
     Parameters
     ----------
-    problem : GramQuadratic or DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C.
-    penalty : EntrywisePenalty
-        g.
+    problem : StepProblem
+        Loss, coupling and a penalty on single weights.
     W : ndarray of shape (K, d)
         Start.
     tol : float
@@ -115,34 +108,30 @@ def descend(
     -------
     WeightStep
     """
-    if not penalty.convex:
-        return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
-    if problem.n_features < MANY_FEATURES:
-        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=min(_CREEPING, max_iter))
+    loss = problem.loss
+    if not problem.certified:
+        return coordinate_descent(problem, W, tol=tol, max_iter=max_iter)
+    if loss.n_features < MANY_FEATURES:
+        step = coordinate_descent(problem, W, tol=tol, max_iter=min(_CREEPING, max_iter))
         if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
             return step
-        more = descend_on_support(problem, coupling, penalty, step.W, tol=tol, max_iter=max_iter - step.n_iter)
+        more = descend_on_support(problem, step.W, tol=tol, max_iter=max_iter - step.n_iter)
         return replace(more, n_iter=step.n_iter + more.n_iter)
-    by_rows = problem.pending if isinstance(problem, GramQuadratic) else problem
-    done = 0
-    bound = quadratic_bound(problem, coupling, penalty)
-    if by_rows is not None and (bound.curved or bound.scalable) and pays_in_sets(by_rows.design):
+    by_rows, done = loss.pending if isinstance(loss, GramQuadratic) else loss, 0
+    if by_rows is not None and (problem.bound.curved or problem.bound.scalable) and pays_in_sets(by_rows.design):
         # If Grams can be formed, the descent leaves the sets for them sooner.
-        densest = 0.5 if by_rows is problem else _DENSE
-        step = descend_on_sets(by_rows, coupling, penalty, W, tol=tol, max_iter=max_iter, densest=densest)
+        rows, densest = StepProblem(by_rows, problem.coupling, problem.penalty), 0.5 if by_rows is loss else _DENSE
+        step = descend_on_sets(rows, W, tol=tol, max_iter=max_iter, densest=densest)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return step
         W = step.W
-    options: dict[str, Any] = {"smallest": _DENSE, "drops": 1, "max_iter": max_iter - done}
-    step = descend_on_support(problem, coupling, penalty, W, tol=tol, **options)
+    step = descend_on_support(problem, W, tol=tol, max_iter=max_iter - done, smallest=_DENSE, drops=1)
     return replace(step, n_iter=done + step.n_iter)
 
 
 def coordinate_descent(
-    problem: Quadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Array,
+    problem: StepProblem[Quadratic],
     W0: Array,
     *,
     tol: float,
@@ -152,12 +141,8 @@ def coordinate_descent(
 
     Parameters
     ----------
-    problem : GramQuadratic or DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C; its sparse rows and rank-one part are used as they are.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        g; an array stands for ℓ1 strengths.
+    problem : StepProblem
+        Loss, coupling and a penalty on single weights.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -174,18 +159,18 @@ def coordinate_descent(
     >>> import numpy as np
     >>> from mssl.model.coupling import Coupling
     >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
-    >>> step = coordinate_descent(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10)
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
+    >>> step = coordinate_descent(problem, np.zeros((1, 2)), tol=1e-10)
     >>> step.W
     array([[1., 0.]])
     """
-    penalty = EntrywisePenalty.of(penalty, W0.shape)
-    bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
-    if isinstance(problem, DesignQuadratic):
-        run, gradient = _design_sweeps(problem, coupling, penalty, W)
-    elif bound.curved and W.size <= _SMALL and isinstance(coupling.precision, np.ndarray):
-        return _in_one_call(problem, bound, W, tol, max_iter)
+    bound, W, loss = problem.bound, problem.single.allowed(W0), problem.loss
+    if isinstance(loss, DesignQuadratic):
+        run, gradient = _design_sweeps(loss, problem.coupling, problem.single, W)
+    elif bound.curved and W.size <= _SMALL and isinstance(problem.coupling.precision, np.ndarray):
+        return _in_one_call(loss, bound, W, tol, max_iter)
     else:
-        run, gradient = _gram_sweeps(problem, coupling, penalty, W)
+        run, gradient = _gram_sweeps(loss, problem.coupling, problem.single, W)
     return descend_in_bursts(W, run, lambda V: bound(V, gradient()), tol, max_iter, bound.certified)
 
 
@@ -310,9 +295,7 @@ def _design_sweeps(problem: DesignQuadratic, coupling: Coupling, penalty: Entryw
 
 
 def descend_on_sets(
-    problem: DesignQuadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Array,
+    problem: StepProblem[DesignQuadratic],
     W0: Array,
     *,
     tol: float,
@@ -323,12 +306,9 @@ def descend_on_sets(
 
     Parameters
     ----------
-    problem : DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C, positive definite, or made so by the loss's ridge; or else no weight is free of a penalty.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        A convex g; an array stands for ℓ1 strengths.
+    problem : StepProblem
+        Loss, coupling and a convex penalty on single weights. C is positive definite, or made so by the loss's
+        ridge; or else no weight is free of a penalty.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -349,16 +329,17 @@ def descend_on_sets(
     >>> from mssl.data.design import Design
     >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
     >>> loss = DesignQuadratic(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
-    >>> step = descend_on_sets(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 3)), tol=1e-9)
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
+    >>> step = descend_on_sets(problem, np.zeros((1, 3)), tol=1e-9)
     >>> step.W.round(6)
     array([[0.777778, 0.      , 0.      ]])
     """
-    penalty = EntrywisePenalty.of(penalty, W0.shape)
-    bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
-    sets = _Sets(problem, bound, W)
-    n_rows, d = problem.design.n_rows, problem.n_features
+    loss, penalty, bound = problem.loss, problem.single, problem.bound
+    W = penalty.allowed(W0)
+    sets = _Sets(loss, bound, W)
+    n_rows, d = loss.design.n_rows, loss.n_features
     largest_support = densest * float(np.minimum(n_rows, d).sum())
-    nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
+    nothing = _NOTHING * float(np.dot(loss.c, loss.target**2))
     done, idle = 0, False
     while True:
         G, values = sets.gradient()
@@ -472,9 +453,7 @@ class _Sets:
 
 
 def descend_on_support(
-    problem: Quadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Array,
+    problem: StepProblem[Quadratic],
     W0: Array,
     *,
     tol: float,
@@ -486,12 +465,8 @@ def descend_on_support(
 
     Parameters
     ----------
-    problem : GramQuadratic or DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        A convex g; an array stands for ℓ1 strengths.
+    problem : StepProblem
+        Loss, coupling and a penalty on single weights. The penalty is convex.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -514,29 +489,27 @@ def descend_on_support(
     --------
     >>> import numpy as np
     >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
-    >>> descend_on_support(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
+    >>> descend_on_support(problem, np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
-    W, done, burst, progress = W0, 0, _SWEEPS, _Progress()
-    penalty = EntrywisePenalty.of(penalty, W0.shape)
-    bound = quadratic_bound(problem, coupling, penalty)
+    W, done, burst, progress, loss = W0, 0, _SWEEPS, _Progress(), problem.loss
     # With fewer rows than features a support has at most as many weights as there are rows.
-    n_rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
+    n_rows = loss.design.n_rows if isinstance(loss, DesignQuadratic) else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
     while True:
-        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max(min(burst, max_iter - done), 0))
+        step = coordinate_descent(problem, W, tol=tol, max_iter=max(min(burst, max_iter - done), 0))
         done += step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
-            return WeightStep(step.W, step.gap, done, step.status)
+            return replace(step, n_iter=done)
         W = step.W
         if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
             burst *= 4
             continue
-        W, made = _solve_on_support(problem, coupling, penalty, W, drops, max_iter - done)
+        W, made = _solve_on_support(problem, W, drops, max_iter - done)
         done, burst = done + made, _SWEEPS
-        gap = bound(W, problem.gradient(W) + coupling.dot(W))
-        idle = progress.ended(gap, objective_value(problem, W, coupling, penalty))
-        if end := WeightStep.ended(W, gap, done, tol, idle=idle):
+        gap = problem.bound(W, problem.gradient(W))
+        if end := WeightStep.ended(W, gap, done, tol, idle=progress.ended(gap, problem.value(W))):
             return end
 
 
@@ -554,25 +527,23 @@ class _Progress:
         return self.idle >= _TURNS
 
 
-def _solve_on_support(
-    problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int, max_iter: int
-) -> tuple[Array, int]:
+def _solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
     """The best weights on the support of W, and the iterations made; weights that would change sign leave the support.
 
     They leave all at once, or only the first one of each task, or of all, whichever gains most. The rest is solved
     again, up to ``drops`` times and while fewer than ``max_iter`` iterations are made.
     """
-    value, done = objective_value(problem, W, coupling, penalty), 0
+    value, done = problem.value(W), 0
     for _ in range(drops):
-        target, made = _best_on_support(problem, coupling, penalty, W)
+        target, made = _best_on_support(problem, W)
         done += made + _FACTOR_COST
         crosses = target * W < 0
         candidates = [np.where(crosses, 0.0, target)]
         if np.any(crosses):
             candidates += [_up_to_the_first_zero(W, target, axis) for axis in (1, None)]
-        values = [objective_value(problem, candidate, coupling, penalty) for candidate in candidates]
+        values = [problem.value(candidate) for candidate in candidates]
         best = int(np.argmin(values))
-        if not values[best] < value or value_rounding(problem, candidates[best]) > _NO_DIGITS * abs(value):
+        if not values[best] < value or value_rounding(problem.loss, candidates[best]) > _NO_DIGITS * abs(value):
             break
         W, value = candidates[best], values[best]
         if not np.any(crosses) or done >= max_iter:
@@ -580,15 +551,15 @@ def _solve_on_support(
     return W, done
 
 
-def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> tuple[Array, int]:
+def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, int]:
     """The minimiser over weights with the support of W, as if their signs could not change; the iterations made."""
     support, done = W != 0, 0
-    constant = np.where(support, problem.linear - penalty.slopes(W), 0.0)
+    constant = np.where(support, problem.loss.linear - problem.single.slopes(W), 0.0)
 
     def operate(V: Array) -> Array:
-        return np.where(support, problem.product(V) + coupling.dot(V), 0.0)
+        return np.where(support, problem.product(V), 0.0)
 
-    for precondition, budget in preconditioners(problem, coupling, support):
+    for precondition, budget in preconditioners(problem, support):
         limit = int(min(budget, _SOLVE_ITERATIONS))
         W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, _SOLVE_ACCURACY)
         done += made

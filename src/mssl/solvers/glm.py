@@ -8,6 +8,18 @@ of a solver's unknowns, with the quadratic that agrees with it at a point.
 A task whose targets all lie on the edge of their range (one class only, no count at all) has no finite intercept.
 It gets half an observation of what it lacks, spread evenly over its rows: its targets are moved to
 :math:`\tfrac12/(n_k+1)` from the edge. Nothing else changes, and certificates hold for the problem with these targets.
+
+**Newton.** Proximal Newton for the weight step of any loss and penalty, around the solvers of the quadratic one.
+
+Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
+towards its minimiser as far as the true objective falls. A Hessian in the form of Grams is kept over steps, rounds
+and couplings for as long as the steps contract well; only then is it formed again, so that most steps cost two products
+with the features. The gradient is always the true one, so the certificate is too.
+
+References
+----------
+Lee, Sun & Saunders (2014), Proximal Newton-type methods for minimizing composite functions, SIAM Journal on
+Optimization 24(3), doi:10.1137/130921428.
 """
 
 from __future__ import annotations
@@ -23,13 +35,27 @@ from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
-from mssl.solvers.base import Unknowns
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
+from mssl.penalties import EntrywisePenalty
+from mssl.solvers.base import Unknowns, WeightStep
+from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic, StepProblem, make_quadratic
+from mssl.solvers.table import solve_quadratic
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
 _INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
 _LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
 _LONGEST_STEP = 8.0  # first limit of an intercept's Newton step, doubled each time it binds
+
+INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
+
+_INNER = 0.05  # share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps
+_POOR = 0.05  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
+_ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
+_HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
+_PATIENCE = 12  # steps without gain and without a better certificate before the solver ends as stalled
+_SMALLEST_GAIN = 0.01  # share of the tolerance that a step must gain: creeping by less would take thousands of steps
+_ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
+_LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
+# model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,3 +347,115 @@ class GLMLoss:
         gradient = self.unknowns.gradient(rows.design.backproject(self.row_weights * rows.loss.gradient(rows.y, eta)))
         excess = 0.5 * rows.loss.deviance(rows.y, rows.loss.inverse_link(eta))
         return gradient, self.unknowns.task_sums(rows.design.task_sums(self.row_weights * excess))
+
+
+class NewtonProblem(StepProblem[GLMLoss]):
+    """A weight step with another loss than least squares."""
+
+    def at_zero(self) -> tuple[Array, float]:
+        """Gradient and value of the loss at zero."""
+        gradient, values = self.loss.at_zero()
+        return gradient, float(values.sum())
+
+    def smooth(self, V: Array, G: Array) -> float:
+        """Loss and coupling."""
+        return self.loss.value(V) + self.coupling.value(V)
+
+
+@np.errstate(all="ignore")  # steps beyond the range of numbers are refused
+def proximal_newton(
+    problem: NewtonProblem, V: Array, *, tol: float, max_iter: int, solver: str = "auto", budget: float = np.inf
+) -> WeightStep:
+    r"""Minimise loss + :math:`\tfrac12\operatorname{tr}(VCV^\top)` + penalty from V.
+
+    Parameters
+    ----------
+    problem : NewtonProblem
+        Loss, coupling and penalty; the Hessian of the loss may be replaced.
+    V : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most steps.
+    solver : str
+        The solver of the quadratic steps, a name in :mod:`mssl.solvers.table`.
+    budget : float
+        Most iterations of all quadratic steps together.
+
+    Returns
+    -------
+    WeightStep
+    """
+    loss, coupling, penalty = problem.loss, problem.coupling, problem.penalty
+    # A kept Hessian has another constant, which the solvers for some bounds need.
+    keeps, spent = isinstance(penalty, EntrywisePenalty) and problem.bound.covariance is not None, 0
+    point = loss.evaluate(np.asarray(V, dtype=float))
+    poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
+    best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, _LONGEST_MOVE, 0, False
+    # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
+    rounding = float(np.finfo(float).eps * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
+    while True:
+        slope = loss.slope(point)
+        G = slope + coupling.dot(point.W)
+        gap = problem.certificate(point.W, G) if np.isfinite(point.loss) else np.inf
+        idle = 0 if gap < 0.9 * best or gain > _SMALLEST_GAIN * tol else idle + 1
+        stuck = stuck or idle >= _PATIENCE
+        if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, problem.certified):
+            return end
+        best = min(best, gap)
+        renew, reference, previous = poor or gap > _POOR * previous, loss.reference, gap
+        fresh = reference is None or renew or not keeps
+        if reference is None or fresh:
+            quadratic = loss.model(point, observed=renew)
+        else:
+            quadratic = reference.replaced(linear=reference.product(point.W) - slope)
+        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
+            # A Newton step needs no more digits than its Gram has; sweeps over small Grams are one compiled call.
+            quadratic = GramQuadratic.of_rows(quadratic)
+        target, step = point.W, StepProblem(quadratic, coupling, penalty)
+        if spent < budget:
+            goal = max(0.3 * tol, _INNER * gap)
+            inner = solve_quadratic(step, point.W, solver=solver, tol=goal, max_iter=INNER_ITERATIONS)
+            target, spent = inner.W, spent + inner.n_iter
+        new, full, gain, reach = _search(problem, point, target, G, reach, rounding)
+        stuck, poor = new is None and fresh, not full
+        point, done = (point, done) if stuck else (new or point, done + 1)
+
+
+def _search(
+    problem: NewtonProblem, point: Point, target: Array, G: Array, reach: float, rounding: float
+) -> tuple[Point | None, bool, float, float]:
+    """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
+
+    The second answer says whether that is a full step, the third by how much the objective fell, the fourth how far the
+    next step may change a predictor, ``reach`` being what this one may. Falls of the size of ``rounding`` count as
+    none.
+    """
+    D, loss, coupling = target - point.W, problem.loss, problem.coupling
+    if not np.all(np.isfinite(D)) or not np.any(D):
+        return None, False, 0.0, reach
+    rows = loss.rows
+    move = loss.predictor(D)
+    t = 1.0
+    if rows.loss.curvature_bound is None:
+        t = min(1.0, reach / max(float(np.abs(move).max(initial=0.0)), 1e-300))
+    full = t == 1.0
+    penalty = problem.penalty.value(point.W)
+    expected = float(np.vdot(G, D)) + problem.penalty.value(target) - penalty
+    before = point.loss + penalty + coupling.value(point.W)
+    slack = _ROUNDING * max(abs(point.loss), abs(before))
+    # To first order the best intercepts follow the predictors' weighted mean.
+    c = loss.curvature(point)
+    totals = rows.design.task_sums(c)
+    drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
+    for halvings in range(_HALVINGS):
+        V = point.W + t * D
+        new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
+        after = new.loss + problem.penalty.value(V) + coupling.value(V)
+        if after <= before + _ARMIJO * t * expected + slack:
+            fall = max(before - after - rounding - slack, 0.0)
+            return new, full, fall, max(_LONGEST_MOVE, 0.5 * reach if halvings else reach if full else 2.0 * reach)
+        t, full = 0.5 * t, False
+    loss.evaluate(point.W, point.predictor, point.intercepts)
+    return None, False, 0.0, _LONGEST_MOVE

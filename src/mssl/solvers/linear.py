@@ -4,6 +4,26 @@ Conjugate gradients, preconditioned by the inverse of each task's block :math:`H
 Where C ties the tasks so closely that they take hundreds, a factor of the whole system takes over, if it is of moderate
 size. With one Gram for all tasks and many features the preconditioner is the inverse itself
 (:func:`mssl.solvers.quadratic.sylvester`).
+
+**To the last digit.** Grams square the condition number: with features that are nearly collinear, or a fit that is
+nearly perfect in units of the noise, a Gram no longer knows the directions that the prior alone decides. A shared mean
+whose variance is large against the prior's makes :math:`C = P - \rho uu^\top` lose its digits too. Where that shows,
+:func:`solve_exactly` solves the step as one least-squares problem
+
+.. math:: \min_{V, m} \tfrac12 \sum_k \|A_k (v_k + m) - b_k\|^2 + \tfrac12\operatorname{tr}(V^\top P V)
+          + \tfrac{1}{2\tau^2}\|m\|^2, \qquad w_k = v_k + m,
+
+in the rows themselves and with the mean as a block of its own. It is solved by a QR decomposition that reveals the
+rank, and refined; nothing cancels. For the gradient g of this problem and its triangular factor R the suboptimality is
+:math:`\tfrac12\|R^{-\top}g\|^2`, which uses the curvature of loss and prior together: rounding along directions that
+the data know well counts little. What rounding may have made of g is added to it.
+
+The cost is cubic in the unknowns of tasks that C relates, so that only small problems, and only where the usual solvers
+end in rounding or have no bound of their own, come here.
+
+References
+----------
+Golub & Van Loan (2013), *Matrix Computations*, 4th edition, sections 5.4 and 5.5 (rank-revealing QR and refinement).
 """
 
 from __future__ import annotations
@@ -11,33 +31,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy import linalg
 
-from mssl._typing import Array
+from mssl._typing import Array, Index
+from mssl.data.factors import triangle
 from mssl.kernels import plain, weight_system
+from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.quadratic import (
     BATCHED_UP_TO,
     FEW_TASKS,
+    DesignQuadratic,
     GramQuadratic,
     Quadratic,
+    StepProblem,
     preconditioners,
-    quadratic_bound,
+    value_rounding,
 )
 
+MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
+_REFINEMENTS = 3  # after the first solution; two leave nothing but rounding
+_EPS = float(np.finfo(float).eps)
 
-def conjugate_gradient(
-    problem: Quadratic, coupling: Coupling, W0: Array, *, tol: float, max_iter: int = 1000
-) -> WeightStep:
+
+def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
     """Solve by preconditioned conjugate gradients until the certificate is within ``tol``.
 
     Parameters
     ----------
-    problem : Quadratic
-        The loss; with Grams the preconditioner inverts each task's block, otherwise its diagonal.
-    coupling : Coupling
-        C.
+    problem : StepProblem
+        Loss and coupling, without a penalty; with Grams the preconditioner inverts each task's block, otherwise its
+        diagonal.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -53,23 +78,27 @@ def conjugate_gradient(
     --------
     >>> import numpy as np
     >>> loss = GramQuadratic(np.stack([np.eye(2), 3 * np.eye(2)]), np.array([[2.0, 4], [4, 8]]), np.zeros(2))
-    >>> conjugate_gradient(loss, Coupling.diagonal_only(np.ones(2)), np.zeros((2, 2)), tol=1e-12).W
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(2)))
+    >>> conjugate_gradient(problem, np.zeros((2, 2)), tol=1e-12).W
     array([[1., 2.],
            [1., 2.]])
     """
     W, done = np.array(W0, dtype=float), 0
-    if isinstance(problem, GramQuadratic) and coupling.covariance is not None and solves_in_one_call(problem):
-        step = _in_one_call(problem, coupling, W, tol, max_iter)
+    loss, coupling = problem.loss, problem.coupling
+    if isinstance(loss, GramQuadratic) and coupling.covariance is not None and solves_in_one_call(loss):
+        step = _in_one_call(loss, coupling, W, tol, max_iter)
         if step.status is Status.CONVERGED:
             return step
         W, done = step.W, step.n_iter
-
-    def operate(V: Array) -> Array:
-        return problem.product(V) + coupling.dot(V)
-
-    bound = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
-    system = (operate, lambda V: problem.linear - operate(V), preconditioners(problem, coupling))
-    step = conjugate_gradients(*system, lambda V, R: bound(V, -R), W, tol=tol, max_iter=max_iter - done)
+    step = conjugate_gradients(
+        problem.product,
+        lambda V: loss.linear - problem.product(V),
+        preconditioners(problem),
+        lambda V, R: problem.bound(V, -R),
+        W,
+        tol=tol,
+        max_iter=max_iter - done,
+    )
     return replace(step, n_iter=done + step.n_iter)
 
 
@@ -105,3 +134,135 @@ def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: flo
     if not np.isfinite(gap):
         return WeightStep(W0, np.inf, 0, Status.STALLED)
     return WeightStep(W, gap, made, Status.CONVERGED if gap <= tol else Status.STALLED)
+
+
+def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
+    r"""How large the bound of a weight step may be by the rounding of its gradient alone.
+
+    The gradient :math:`H_k w_k - q_k` has an error δ of some :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)`, in directions
+    that nobody knows; the bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is
+    to be trusted where it is larger than that. The bound for a singular C is a difference of values instead, which has
+    their rounding.
+
+    Parameters
+    ----------
+    problem : GramQuadratic or DesignQuadratic
+        The loss.
+    bound : WeightBound
+        The bound.
+    W : ndarray of shape (K, d)
+        The weights.
+    """
+    if bound.covariance is None:
+        return value_rounding(problem, W) if bound.scalable else 0.0
+    curvature = problem.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
+    errors = (
+        _EPS
+        * problem.n_features
+        * (curvature * np.abs(W).max(axis=1, initial=0.0) + np.abs(problem.linear).max(axis=1, initial=0.0))
+    )
+    variances = bound.covariance.diagonal() + bound.mean_variance
+    return 0.5 * float(errors**2 @ variances)
+
+
+def solve_exactly(step: StepProblem[Quadratic], *, tol: float) -> WeightStep | None:
+    """The best weights by a rank-revealing decomposition; None where the problem is too large, or not finite.
+
+    Parameters
+    ----------
+    step : StepProblem
+        Loss and coupling, without a penalty; with rows nothing is lost, from Grams directions of the size of rounding
+        are left to the prior.
+    tol : float
+        Absolute bound of the suboptimality that counts as converged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.ones(1))), tol=1e-12)
+    >>> step.W.round(12), step.status is Status.CONVERGED
+    (array([[1.33333333, 0.16666667]]), True)
+    """
+    problem, coupling = step.loss, step.coupling
+    components, d = Components(coupling), problem.n_features
+    sizes = (np.bincount(components.label) + (coupling.mean_variance > 0)) * d
+    if float(np.sum(sizes.astype(float) ** 3)) > MOST_UNKNOWNS**3:
+        return None
+    W, gap = np.empty(problem.linear.shape), 0.0
+    with np.errstate(all="ignore"):
+        for component in range(components.n):
+            tasks = np.flatnonzero(components.label == component)
+            W[tasks], more = _solve_related(problem, coupling, tasks)
+            gap += more
+    if not (np.isfinite(gap) and np.isfinite(W).all()):
+        return None
+    return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
+
+
+def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tuple[Array, float]:
+    """The best weights of tasks that are related to no others, and their bound; NaN where there are no digits.
+
+    With weights w = v + m the unknowns are z: v = own z for a definite P, whose prior is then that of independent z,
+    and where there is a mean m = τ times the last block of z.
+    """
+    K, d, tau = len(tasks), problem.n_features, float(np.sqrt(max(coupling.mean_variance, 0.0)))
+    P = coupling.matrix[tasks][:, tasks].toarray()
+    values, vectors = np.linalg.eigh(P)
+    own = vectors / np.sqrt(values) if coupling.covariance is not None else np.eye(K)
+    root, prior = own, np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ own)
+    if tau > 0:
+        root, prior = np.column_stack([own, np.full(K, tau)]), linalg.block_diag(prior, np.ones((1, 1)))
+    parts = [(row, *_factor(problem, k)) for k, row in zip(tasks.tolist(), root, strict=True)]
+    M, t = np.concatenate([np.kron(row, A) for row, A, _ in parts]), np.concatenate([b for _, _, b in parts])
+    if not (np.isfinite(M).all() and np.isfinite(t).all()):
+        return np.full((K, d), np.nan), np.nan
+
+    # Columns of one size: a mean of huge variance must not make all others look like rounding.
+    whole = np.concatenate([M, np.kron(prior, np.eye(d))])
+    sizes = np.linalg.norm(whole, axis=0)
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    R, order = linalg.qr(whole / sizes, mode="r", pivoting=True, check_finite=False)
+    diagonal = np.abs(R.diagonal())
+    rank = int(np.count_nonzero(diagonal > len(whole) * _EPS * diagonal.max(initial=0.0)))
+    kept, R = order[:rank], R[:rank, :rank]
+
+    # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
+    longest, precise = own.astype(np.longdouble), P.astype(np.longdouble)
+    z, best, gap = np.zeros(M.shape[1]), np.zeros(M.shape[1]), np.inf
+    for _ in range(_REFINEMENTS + 2):
+        pull = z.reshape(-1, d).copy()
+        pull[:K] = longest.T @ (precise @ (longest @ pull[:K].astype(np.longdouble)))
+        g = (M.T @ (M @ z - t) + pull.ravel()) / sizes
+        half = linalg.solve_triangular(R, g[kept], trans="T", check_finite=False)
+        reached = 0.5 * float(half @ half)
+        if not reached < gap:
+            break
+        best, gap = z.copy(), reached
+        z[kept] -= linalg.solve_triangular(R, half, check_finite=False) / sizes[kept]
+    Z = best.reshape(-1, d)
+    # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is. The prior's gradient has its own error.
+    of_rows = _EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
+    error, digits = np.zeros_like(Z), K * float(np.finfo(np.longdouble).eps)
+    error[:K] = digits * (np.abs(own.T) @ (np.abs(P) @ (np.abs(own) @ np.abs(Z[:K]))))
+    inverse = linalg.solve_triangular(R, np.eye(rank), check_finite=False)
+    of_prior = (error.ravel() / sizes)[kept] @ np.sqrt(np.sum(inverse**2, axis=1))
+    return root @ Z, gap + 0.5 * (float(of_rows @ of_rows) + float(of_prior**2))
+
+
+def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:
+    """A and b with the loss of task k = ½ ‖A w − b‖² + constant, in at most d (with a ridge 2 d) rows."""
+    if isinstance(problem, GramQuadratic) and problem.rows is not None:
+        problem = problem.rows
+    d = problem.n_features
+    if isinstance(problem, DesignQuadratic):
+        rows = slice(*problem.design.offsets[k : k + 2])
+        b = np.sqrt(problem.c[rows]) * problem.target[rows]
+        table, _ = triangle(np.column_stack([problem.block(k), b]), d)
+        if problem.ridge[k] > 0:
+            table = np.concatenate([table, np.sqrt(problem.ridge[k]) * np.eye(d, d + 1)])
+        return table[:, :d], table[:, d]
+    values, vectors = np.linalg.eigh(problem.gram_of(k, np.ones(d, dtype=bool)))
+    known = values > d * _EPS * max(float(values[-1]), 0.0)
+    roots = np.sqrt(values[known])
+    return roots[:, None] * vectors[:, known].T, (vectors[:, known].T @ problem.linear[k]) / roots

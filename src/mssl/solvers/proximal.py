@@ -22,18 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from mssl._typing import Array, Mask
 from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
-from mssl.model.bounds import CompositeBound
-from mssl.model.coupling import Coupling
-from mssl.penalties import L21, EntrywisePenalty, Penalty
+from mssl.penalties import L21
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, quadratic_bound
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
@@ -46,72 +44,26 @@ _ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
-def descend_composite(
-    quadratic: Quadratic, coupling: Coupling, penalty: Penalty, V0: Array, *, tol: float, max_iter: int = 10_000
-) -> WeightStep:
+def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty; C has no rank-one part."""
-    if not isinstance(penalty, L21):
-        return accelerated(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
-    step = _group_descent(quadratic, coupling, penalty, V0, tol, max_iter)
+    if not isinstance(problem.penalty, L21):
+        return accelerated(problem, V0, tol=tol, max_iter=max_iter)
+    step = _group_descent(problem, problem.penalty, V0, tol, max_iter)
     if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
         return step
-    last = accelerated(quadratic, coupling, penalty, step.W, tol=tol, max_iter=max_iter - step.n_iter)
+    last = accelerated(problem, step.W, tol=tol, max_iter=max_iter - step.n_iter)
     return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
-class Products(Protocol):
-    """A quadratic of which products, the linear part and the value at zero are known."""
-
-    @property
-    def linear(self) -> Array:
-        """Minus the gradient at zero."""
-
-    @property
-    def null_value(self) -> float:
-        """The value at zero."""
-
-    def product(self, V: Array, /) -> Array:
-        """The Hessian times V."""
-
-
-def _certificate(
-    quadratic: Products, coupling: Coupling, penalty: EntrywisePenalty | Penalty
-) -> tuple[Callable[[Array, Array], float], bool]:
-    """The bound as a function of V and the gradient of loss plus coupling alone, and whether it is one."""
-    if isinstance(penalty, EntrywisePenalty):
-        assert isinstance(quadratic, GramQuadratic | DesignQuadratic)
-        entrywise = quadratic_bound(quadratic, coupling, penalty)
-        return entrywise, entrywise.certified
-    bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
-
-    # A quadratic grows from zero to V by the mean of its slopes along V at both ends.
-    def of_gradient(V: Array, G: Array) -> float:
-        return bound(quadratic.null_value + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
-
-    return of_gradient, bound.certified
-
-
-def accelerated(
-    quadratic: Products,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Penalty,
-    V0: Array,
-    *,
-    tol: float,
-    max_iter: int = 10_000,
-) -> WeightStep:
+def accelerated(problem: StepProblem[Any], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """FISTA with restarts at one product an iteration: gradients of a quadratic extrapolate as the weights do.
 
     Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
     """
-    certificate, certified = _certificate(quadratic, coupling, penalty)
-
-    def operate(V: Array) -> Array:
-        return quadratic.product(V) + coupling.dot(V)
-
+    operate, penalty, certificate, certified = problem.product, problem.penalty, problem.certificate, problem.certified
     V = np.array(V0, dtype=float)
     HV = operate(V) if np.any(V) else np.zeros_like(V)
-    q = quadratic.linear
+    q = problem.loss.linear
     L = _curvature(operate, HV - q)
     previous, H_previous, momentum = V, HV, 1.0
     least, last_fall = np.inf, 0
@@ -150,19 +102,12 @@ def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
     return curvature if curvature > 0 else 1.0
 
 
-def _group_descent(
-    quadratic: Quadratic,
-    coupling: Coupling,
-    penalty: L21,
-    V0: Array,
-    tol: float,
-    max_iter: int,
-) -> WeightStep:
+def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol: float, max_iter: int) -> WeightStep:
     """Joint feature selection until the certificate is within ``tol``, or until Grams get too large.
 
     ``max_iter`` counts sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
     """
-    V, (certificate, _) = np.array(V0, dtype=float), _certificate(quadratic, coupling, penalty)
+    V, quadratic, coupling = np.array(V0, dtype=float), problem.loss, problem.coupling
     d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
     links, lift = (*coupling.compressed, None, 0.0), np.abs(coupling.precision).sum(axis=1)
@@ -171,8 +116,8 @@ def _group_descent(
     grams = np.empty((0, 0, 0))
     done, size, previous = 0, _FIRST, np.inf
     while True:
-        G = quadratic.gradient(V) + coupling.dot(V) if V.any() else -quadratic.linear
-        gap = certificate(V, G)
+        G = problem.gradient(V) if V.any() else -quadratic.linear
+        gap = problem.certificate(V, G)
         used = int(V.any(axis=0).sum())
         large = not has_grams and used > _DENSE * d and grams.nbytes > _LARGE
         if end := WeightStep.ended(V, gap, done, tol, limit=0 if large else max_iter):

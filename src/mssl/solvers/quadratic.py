@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy import linalg, sparse
@@ -22,9 +23,9 @@ from mssl._typing import Array, Mask
 from mssl._validation import warn
 from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
-from mssl.model.bounds import WeightBound, quadratic_duality
+from mssl.model.bounds import CompositeBound, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty
+from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Unknowns
 
 Apply = Callable[[Array], Array]
@@ -478,9 +479,94 @@ def pays_in_sets(design: Design) -> bool:
     return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
 
 
-def objective_value(problem: Quadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
-    """loss(W) + ½ tr(W C Wᵀ) + penalty; an array stands for ℓ1 strengths."""
-    return problem.value(W) + coupling.value(W) + EntrywisePenalty.of(penalty, W.shape).value(W)
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, eq=False)
+class StepProblem(Generic[L]):
+    r"""What a weight step minimises, :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
+
+    Attributes
+    ----------
+    loss : GramQuadratic, DesignQuadratic or other quadratic
+        The loss.
+    coupling : Coupling
+        C; without a rank-one part where the penalty ties the tasks together.
+    penalty : EntrywisePenalty or Penalty
+        g.
+    """
+
+    loss: L
+    coupling: Coupling
+    penalty: EntrywisePenalty | Penalty
+
+    @classmethod
+    def of(
+        cls, loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty | Penalty | Array | None = None
+    ) -> StepProblem[Quadratic]:
+        """The problem for a quadratic loss; an array of shape (K,) or (K, d) stands for ℓ1 strengths, None for none."""
+        if not isinstance(penalty, Penalty):
+            strengths = np.zeros(loss.n_tasks) if penalty is None else penalty
+            penalty = EntrywisePenalty.of(strengths, loss.linear.shape)
+        return StepProblem(loss, coupling, penalty)
+
+    @property
+    def _smooth(self) -> Any:
+        """The loss, whose class says which of the methods it has."""
+        return self.loss
+
+    @property
+    def single(self) -> EntrywisePenalty:
+        """The penalty, which is a sum over single weights."""
+        assert isinstance(self.penalty, EntrywisePenalty)
+        return self.penalty
+
+    @cached_property
+    def bound(self) -> WeightBound:
+        """The bound of the suboptimality for a penalty on single weights."""
+        return WeightBound(self.coupling, self.single, self._smooth, self._smooth.ridge)
+
+    @cached_property
+    def certificate(self) -> Callable[[Array, Array], float]:
+        """The bound as a function of the weights and the gradient of loss plus coupling."""
+        if isinstance(self.penalty, EntrywisePenalty):
+            return self.bound
+        composite = self.composite
+        return lambda V, G: composite(self.smooth(V, G), V, G)
+
+    @property
+    def certified(self) -> bool:
+        """Whether the certificate is a bound, and not a violation of the optimality condition."""
+        return self.penalty.convex if isinstance(self.penalty, EntrywisePenalty) else self.composite.certified
+
+    @cached_property
+    def composite(self) -> CompositeBound:
+        """The bound for a penalty that ties the tasks together."""
+        assert isinstance(self.penalty, Penalty)
+        gradient, value = self.at_zero()
+        return CompositeBound(self.coupling, self.penalty, gradient, value)
+
+    def at_zero(self) -> tuple[Array, float]:
+        """Gradient and value of the loss at zero."""
+        return -self._smooth.linear, self._smooth.null_value
+
+    def smooth(self, V: Array, G: Array) -> float:
+        """Loss and coupling: a quadratic grows from zero to V by the mean of its slopes along V at both ends."""
+        return float(self._smooth.null_value) + 0.5 * float(np.vdot(V, G - self._smooth.linear))
+
+    def product(self, V: Array) -> Array:
+        """The Hessian of loss and coupling times V."""
+        product: Array = self._smooth.product(V) + self.coupling.dot(V)
+        return product
+
+    def gradient(self, W: Array) -> Array:
+        """Gradient of loss and coupling."""
+        gradient: Array = self._smooth.gradient(W) + self.coupling.dot(W)
+        return gradient
+
+    def value(self, W: Array) -> float:
+        """Loss, coupling and penalty."""
+        return float(self._smooth.value(W)) + self.coupling.value(W) + self.penalty.value(W)
 
 
 def value_rounding(problem: Quadratic, W: Array) -> float:
@@ -490,11 +576,6 @@ def value_rounding(problem: Quadratic, W: Array) -> float:
         return _EPS * (float(terms @ terms) + problem.null_value)
     errors, values = _EPS * terms, problem.task_values(W)
     return float(errors @ (np.sqrt(2.0 * values) + errors)) + _EPS * float(values.sum())
-
-
-def quadratic_bound(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty) -> WeightBound:
-    """The bound of the suboptimality for one coupling and penalty."""
-    return WeightBound(coupling, penalty, problem, problem.ridge)
 
 
 def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
@@ -547,14 +628,13 @@ def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], A
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])
 
 
-def preconditioners(
-    problem: Quadratic, coupling: Coupling, support: Mask | None = None
-) -> Iterator[tuple[Apply, float]]:
+def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
     """Preconditioners of H + C for the weights of a support, or for all, each with the iterations that it is good for.
 
     The first is an inverse for each task. Where C ties tasks so closely that these iterations, which cost as much as a
     factor of the whole system, are not enough, that factor follows, if it is of moderate size.
     """
+    problem, coupling = step.loss, step.coupling
     many = support is None and problem.n_features >= _SYLVESTER_FROM
     if many and isinstance(problem, GramQuadratic) and problem.is_shared and np.all(problem.task_scale > 0):
         yield sylvester(problem, coupling), np.inf

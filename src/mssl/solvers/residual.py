@@ -36,6 +36,7 @@ from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.descent import descend_in_bursts
 from mssl.solvers.proximal import accelerated
+from mssl.solvers.quadratic import StepProblem
 
 _FEW_TASKS = 500  # tasks up to which their precision may be held densely for a moment
 _DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
@@ -168,7 +169,8 @@ class ResidualProblem:
         A = self.precision(coupling)
         if self.tied is not None:
             penalty, units = self.tied[0], self.tied[1][:, None]
-            step = accelerated(_InUnits(self, A, units), self._ridge(), penalty, units * W, tol=tol, max_iter=max_iter)
+            form = StepProblem(_InUnits(self, A, units), self._ridge(), penalty)
+            step = accelerated(form, units * W, tol=tol, max_iter=max_iter)
             return replace(step, W=step.W / units)
         certificate = _Certificate(self, A, coupling)
         if not self.penalty.absent:

@@ -51,11 +51,10 @@ from scipy.special import digamma, zeta
 
 from mssl._typing import Array
 from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.alternation import WeightProblem
-from mssl.solvers.glm import GLMLoss, GLMRows, Point
-from mssl.solvers.linear import conjugate_gradient
-from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
-from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic
+from mssl.solvers.glm import GLMLoss, GLMRows, NewtonProblem, Point, proximal_newton
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 from mssl.structures.base import Structure, StructureScale
 
 # Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
@@ -557,17 +556,8 @@ def _ridge_fit(
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
     loss = GLMLoss(rows, s, first=base.scaled(s))
-    coupling = Coupling.diagonal_only(1.0 / variances)
-    size = max(1.0, abs(loss.value(W)))
-
-    def minimise(quadratic: GramQuadratic | DesignQuadratic, V: Array, goal: float) -> Array:
-        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
-            quadratic = GramQuadratic.of_rows(quadratic)
-        return conjugate_gradient(quadratic, coupling, V, tol=goal, max_iter=INNER_ITERATIONS).W
-
-    model = Model(lambda V: 0.0, lambda V, G: coupling.inverse_quadratic(G), minimise, keeps=True)
-    with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
-        step = proximal_newton(loss, coupling, model, W, tol=enough * size, max_iter=_MAX_STEPS)
+    problem = NewtonProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
+    step = proximal_newton(problem, W, tol=enough * max(1.0, abs(loss.value(W))), max_iter=_MAX_STEPS)
     return loss, loss.evaluate(step.W)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from mssl._typing import Array
 from mssl._validation import refused, warn
-from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty, Penalty
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import WeightStep
 from mssl.solvers.descent import descend
 from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import GramQuadratic, Quadratic
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, StepProblem
+
+Problem: TypeAlias = StepProblem[Quadratic]
 
 
 @dataclass(frozen=True)
@@ -29,36 +28,32 @@ class Rule:
         What users call it.
     needs : str
         What it takes, in words.
-    takes : callable (problem, penalty) → bool
+    takes : callable problem → bool
         Whether it solves such a step.
-    cost : callable (problem, penalty) → float
+    cost : callable problem → float
         Cost relative to the other solvers that take the step; "auto" is the cheapest.
-    solve : callable (problem, coupling, penalty, W0, tol=, max_iter=) → WeightStep
+    solve : callable (problem, W0, tol=, max_iter=) → WeightStep
         The solver.
     """
 
     name: str
     needs: str
-    takes: Callable[[Quadratic, Any], bool]
-    cost: Callable[[Quadratic, Any], float]
+    takes: Callable[[Problem], bool]
+    cost: Callable[[Problem], float]
     solve: Callable[..., WeightStep]
 
 
-def _single(problem: Quadratic, penalty: Any) -> bool:
-    return isinstance(penalty, EntrywisePenalty)
+def _single(problem: Problem) -> bool:
+    return isinstance(problem.penalty, EntrywisePenalty)
 
 
-def _absent(problem: Quadratic, penalty: Any) -> bool:
-    return isinstance(penalty, EntrywisePenalty) and penalty.absent
+def _absent(problem: Problem) -> bool:
+    return isinstance(problem.penalty, EntrywisePenalty) and problem.penalty.absent
 
 
-def _one_gram(problem: Quadratic, penalty: Any) -> bool:
-    shared = isinstance(problem, GramQuadratic) and problem.is_shared and bool(np.all(problem.task_scale > 0))
-    return shared and _absent(problem, penalty)
-
-
-def _linear(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, **options: Any) -> WeightStep:
-    return conjugate_gradient(problem, coupling, W, **options)
+def _one_gram(problem: Problem) -> bool:
+    loss = problem.loss
+    return isinstance(loss, GramQuadratic) and loss.is_shared and bool((loss.task_scale > 0).all()) and _absent(problem)
 
 
 RULES = (
@@ -66,38 +61,36 @@ RULES = (
         "coordinate",
         "penalties on single weights",
         _single,
-        lambda problem, penalty: 10.0 if penalty.absent else 0.1,
+        lambda problem: 10.0 if problem.single.absent else 0.1,
         descend,
     ),
-    Rule("cg", "steps without a penalty", _absent, lambda problem, penalty: 1.0, _linear),
+    Rule("cg", "steps without a penalty", _absent, lambda problem: 1.0, conjugate_gradient),
     Rule(
         "sylvester",
         "steps without a penalty on one Gram for all tasks and positive task scales",
         _one_gram,
-        lambda problem, penalty: 30.0 / (problem.n_features + 1.0),  # two decompositions, or some iterations
-        _linear,
+        lambda problem: 30.0 / (problem.loss.n_features + 1.0),  # two decompositions, or some iterations
+        conjugate_gradient,
     ),
     Rule(
         "proximal",
         "penalties that tie the tasks together",
-        lambda problem, penalty: isinstance(penalty, Penalty),
-        lambda problem, penalty: 1.0,
+        lambda problem: not _single(problem),
+        lambda problem: 1.0,
         descend_composite,
     ),
-    Rule("fista", "any penalty", lambda problem, penalty: True, lambda problem, penalty: 100.0, accelerated),
+    Rule("fista", "any penalty", lambda problem: True, lambda problem: 100.0, accelerated),
 )
 
 
-def choose(problem: Quadratic, penalty: EntrywisePenalty | Penalty, name: str = "auto") -> Rule:
+def choose(problem: Problem, name: str = "auto") -> Rule:
     """The solver of that name, or with "auto" the cheapest of those that take the step."""
     if name == "auto":
-        return min(
-            (rule for rule in RULES if rule.takes(problem, penalty)), key=lambda rule: rule.cost(problem, penalty)
-        )
+        return min((rule for rule in RULES if rule.takes(problem)), key=lambda rule: rule.cost(problem))
     rule = next((rule for rule in RULES if rule.name == name), None)
     if rule is None:
         raise refused("solver", name, f"allowed are {', '.join(repr(rule.name) for rule in RULES)}", "Use 'auto'.")
-    if not rule.takes(problem, penalty):
+    if not rule.takes(problem):
         raise refused("solver", name, f"it solves {rule.needs}", "Use 'auto'.")
     return rule
 
@@ -111,25 +104,14 @@ def current_name(name: str) -> str:
 
 
 def solve_quadratic(
-    problem: Quadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Penalty | Array,
-    W0: Array,
-    *,
-    solver: str = "auto",
-    tol: float,
-    max_iter: int | None = None,
+    problem: Problem, W0: Array, *, solver: str = "auto", tol: float, max_iter: int | None = None
 ) -> WeightStep:
     r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
 
     Parameters
     ----------
-    problem : GramQuadratic or DesignQuadratic
-        The quadratic loss, see :func:`mssl.solvers.quadratic.make_quadratic`.
-    coupling : Coupling
-        C; without a rank-one part where the penalty ties the tasks together.
-    penalty : EntrywisePenalty, Penalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
+    problem : StepProblem
+        Loss, coupling and penalty; for the loss see :func:`mssl.solvers.quadratic.make_quadratic`.
     W0 : ndarray of shape (K, d)
         Start.
     solver : str
@@ -147,15 +129,16 @@ def solve_quadratic(
     --------
     >>> import numpy as np
     >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
-    >>> solve_quadratic(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
+    >>> from mssl.model.coupling import Coupling
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
+    >>> solve_quadratic(problem, np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     >>> from mssl.penalties import L21
     >>> loss = GramQuadratic(np.eye(2)[None], np.array([[3.0, 0.1], [4.0, 0.2]]), np.array([12.0, 12.0]))
     >>> free = Coupling.diagonal_only(np.zeros(2))
-    >>> solve_quadratic(loss, free, L21(1.0), np.zeros((2, 2)), tol=1e-12).W.round(6)
+    >>> solve_quadratic(StepProblem.of(loss, free, L21(1.0)), np.zeros((2, 2)), tol=1e-12).W.round(6)
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
-    penalty = penalty if isinstance(penalty, Penalty) else EntrywisePenalty.of(penalty, W0.shape)
     options: dict[str, Any] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
-    return choose(problem, penalty, solver).solve(problem, coupling, penalty, W0, **options)
+    return choose(problem, solver).solve(problem, W0, **options)

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from mssl._typing import Array
 from mssl._validation import refused
 from mssl.kernels import TaskLoss, plain
-from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend_on_support, descends_in_one_call
-from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
-from mssl.solvers.glm import GLMLoss
-from mssl.solvers.linear import kept_inverses, solves_in_one_call
-from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
-from mssl.solvers.quadratic import (
-    BATCHED_UP_TO,
-    DesignQuadratic,
-    GramQuadratic,
-    Quadratic,
-    quadratic_bound,
-    value_rounding,
-)
+from mssl.solvers.glm import INNER_ITERATIONS, GLMLoss, NewtonProblem, proximal_newton
+from mssl.solvers.linear import MOST_UNKNOWNS, kept_inverses, rounding_gap, solve_exactly, solves_in_one_call
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem, value_rounding
 from mssl.solvers.table import choose, current_name, solve_quadratic
 
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
@@ -86,7 +77,7 @@ class CoefficientProblem:
         return self.source.of_unknowns(self.unknowns)
 
     @cached_property
-    def exact_loss(self) -> Quadratic | GLMLoss:
+    def exact_loss(self) -> Any:
         """The loss in the form that loses the fewest digits."""
         plain = isinstance(self.loss, GramQuadratic) and self.unknowns.matrix is None
         return self.rows() if plain and self.rows is not None else self.loss
@@ -110,7 +101,7 @@ class CoefficientProblem:
             return None
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or self.unknowns.matrix is not None:
             return None
-        name = choose(loss, penalty, self.solver).name
+        name = choose(StepProblem(loss, Coupling.diagonal_only(loss.ridge), penalty), self.solver).name
         if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
@@ -118,26 +109,19 @@ class CoefficientProblem:
             return TaskLoss(*tables, penalty.kernel, None)
         return TaskLoss(*tables, None, kept_inverses(loss)) if solves_in_one_call(loss) else None
 
+    def _step(self, coupling: Coupling) -> StepProblem[Any]:
+        """The problem in the unknowns for a coupling of the weights."""
+        kind: type[StepProblem[Any]] = NewtonProblem if isinstance(self.loss, GLMLoss) else StepProblem
+        return kind(self.loss, self.unknowns.coupling(coupling), self.penalty)
+
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        if isinstance(self.penalty, EntrywisePenalty):
-            return self.penalty.convex
-        return self._bound(self.unknowns.coupling(coupling))[1]
+        return self._step(coupling).certified
 
     def gap(self, coupling: Coupling, W: Array) -> float:
         """Bound of the suboptimality of W for a coupling; a violation of optimality where it does not certify."""
-        form, V = self.unknowns.coupling(coupling), self.unknowns.of_weights(W)
-        return self._bound(form)[0](V, self.loss.gradient(V) + form.dot(V))
-
-    def _bound(self, coupling: Coupling) -> tuple[Callable[[Array, Array], float], bool]:
-        """The bound as a function of the unknowns and the gradient of loss plus coupling, and whether it is one."""
-        loss, penalty = self.loss, self.penalty
-        if isinstance(penalty, EntrywisePenalty):
-            bound = WeightBound(coupling, penalty, loss, loss.ridge)
-            return bound, bound.certified
-        gradient, values = loss.at_zero()
-        composite = CompositeBound(coupling, penalty, gradient, float(values.sum()))
-        return lambda V, G: composite(loss.value(V) + coupling.value(V), V, G), composite.certified
+        problem, V = self._step(coupling), self.unknowns.of_weights(W)
+        return problem.certificate(V, problem.gradient(V))
 
     def value(self, W: Array) -> float:
         """Loss plus penalty."""
@@ -147,10 +131,10 @@ class CoefficientProblem:
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
         """Whether Grams have digits enough for the value of the loss at W, and for a certificate within ``tol``."""
-        loss, bound = self.loss, self._bound(coupling)[0]
-        if not isinstance(loss, GramQuadratic) or not isinstance(bound, WeightBound):
+        if not isinstance(self.loss, GramQuadratic) or not isinstance(self.penalty, EntrywisePenalty):
             return True
-        return not self._lost_digits(loss, W) and rounding_gap(loss, bound, W) <= 0.1 * tol
+        step = self._step(coupling)
+        return not self._lost_digits(step.loss, W) and rounding_gap(step.loss, step.bound, W) <= 0.1 * tol
 
     def related(self, W: Array) -> Array:
         """The weights themselves."""
@@ -162,36 +146,30 @@ class CoefficientProblem:
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling."""
-        form, V = self.unknowns.coupling(coupling), self.unknowns.of_weights(W)
-        if isinstance(self.loss, GLMLoss):
-            step = self._solve_glm(self.loss, form, V, tol, max_iter)
+        problem, V = self._step(coupling), self.unknowns.of_weights(W)
+        if isinstance(problem, NewtonProblem):
+            step = self._solve_glm(problem, V, tol, max_iter)
         else:
-            step = self._solve_quadratic(self.loss, form, V, tol, max_iter)
+            step = solve_quadratic(problem, V, solver=self.solver, tol=tol, max_iter=max_iter)
+            if isinstance(self.penalty, EntrywisePenalty):
+                step = self._checked(step, problem, tol)
         return replace(step, W=self.unknowns.weights(step.W))
 
-    def _solve_quadratic(self, loss: Quadratic, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
-        step = solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
-        checked = loss is self.loss and isinstance(self.penalty, EntrywisePenalty)
-        return self._checked(step, loss, coupling, tol) if checked else step
-
-    def _checked(self, step: WeightStep, loss: Quadratic, coupling: Coupling, tol: float) -> WeightStep:
+    def _checked(self, step: WeightStep, problem: StepProblem[Quadratic], tol: float) -> WeightStep:
         """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
-        bound, exact = self._bound(coupling)[0], self.exact_loss
-        doubt = rounding_gap(loss, bound, step.W) if isinstance(bound, WeightBound) else 0.0
+        doubt = rounding_gap(problem.loss, problem.bound, step.W)
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
         # Without a penalty a singular C leaves a violation of the optimality condition, which bounds nothing.
-        bounded = self.penalised or coupling.covariance is not None
-        if step.status is Status.STATIONARY or (certain and bounded and not self._lost_digits(loss, step.W)):
+        bounded = self.penalised or problem.coupling.covariance is not None
+        lost = self._lost_digits(problem.loss, step.W)
+        if step.status is Status.STATIONARY or (certain and bounded and not lost):
             return step
-        better, penalty = None, self.penalty
-        if not isinstance(exact, GLMLoss) and not self.penalised:
-            better = solve_exactly(exact, coupling, tol=tol)
-        elif step.W.size > MOST_UNKNOWNS or not self._lost_digits(loss, step.W):
-            pass
-        elif isinstance(exact, DesignQuadratic) and isinstance(penalty, EntrywisePenalty) and penalty.convex:
-            by_rows = descend_on_support(exact, coupling, penalty, step.W, tol=tol)
-            rounding = rounding_gap(exact, quadratic_bound(exact, coupling, penalty), by_rows.W)
-            better = _doubted(by_rows, rounding, tol)
+        better, exact = None, StepProblem.of(self.exact_loss, problem.coupling, self.penalty)
+        if not self.penalised:
+            better = solve_exactly(exact, tol=tol)
+        elif lost and step.W.size <= MOST_UNKNOWNS and isinstance(exact.loss, DesignQuadratic) and problem.certified:
+            by_rows = descend_on_support(exact, step.W, tol=tol)
+            better = _doubted(by_rows, rounding_gap(exact.loss, exact.bound, by_rows.W), tol)
         if better is not None and not (bounded and better.gap > step.gap + doubt):
             return replace(better, n_iter=step.n_iter + better.n_iter)
         return _doubted(step, doubt, tol)
@@ -204,50 +182,37 @@ class CoefficientProblem:
         rounding = value_rounding(loss, W)
         return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
 
-    def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
-        penalty, (bound, certified) = self.penalty, self._bound(coupling)
-        spent, budget = 0, min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
-        if not isinstance(penalty, EntrywisePenalty):
+    def _solve_glm(self, problem: NewtonProblem, V: Array, tol: float, max_iter: int) -> WeightStep:
+        budget = min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
+        if not isinstance(self.penalty, EntrywisePenalty):
             budget = min(budget, max(_INNER_BUDGET * _LARGE // V.size, _LEAST_BUDGET))
-
-        def minimise(quadratic: Quadratic, V: Array, goal: float) -> Array:
-            nonlocal spent
-            if spent >= budget:
-                return V  # no move ends the steps
-            if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
-                # A Newton step needs no more digits than its Gram has; sweeps over small Grams are one compiled call.
-                quadratic = GramQuadratic.of_rows(quadratic)
-            target = self._solve_quadratic(quadratic, coupling, V, goal, INNER_ITERATIONS)
-            spent += target.n_iter
-            return target.W
-
-        keeps = isinstance(bound, WeightBound) and bound.covariance is not None
-        model = Model(penalty.value, bound, minimise, certified, keeps=keeps)
-        with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
-            step = proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
-        if self.penalised or coupling.covariance is not None:
+        newton = partial(proximal_newton, problem, solver=self.solver, budget=budget)
+        step = newton(V, tol=tol, max_iter=max_iter)
+        if self.penalised or problem.coupling.covariance is not None:
             return step
         # A violation of the optimality condition bounds nothing: what a step would gain says whether it is enough.
         goal = tol
         for _ in range(_TIGHTER):
-            gain = self._expected_gain(loss, coupling, step.W)
+            gain = self._expected_gain(problem, step.W)
             if step.status is not Status.CONVERGED or gain <= tol:
                 break
             goal *= 0.1 * tol / gain
-            more = proximal_newton(loss, coupling, model, step.W, tol=goal, max_iter=max(max_iter - step.n_iter, 0))
+            more = newton(step.W, tol=goal, max_iter=max(max_iter - step.n_iter, 0))
             step = replace(more, n_iter=step.n_iter + more.n_iter)
         return _doubted(step, max(gain - step.gap, 0.0), tol)
 
     @staticmethod
-    def _expected_gain(loss: GLMLoss, coupling: Coupling, V: Array) -> float:
+    @np.errstate(all="ignore")
+    def _expected_gain(problem: NewtonProblem, V: Array) -> float:
         r"""Squared Newton decrement :math:`g^\top(H + C)^+g`, twice what a Newton step would gain; 0 if unknown.
 
         Of separable labels, whose loss falls exponentially towards its infimum, that is all that is left to gain.
         """
+        loss, coupling = problem.loss, problem.coupling
         point = loss.evaluate(V)
         model, G = loss.model(point, observed=True), loss.slope(point) + coupling.dot(V)
         finite = np.isfinite(model.diagonal).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
-        target = solve_exactly(model, coupling, tol=0.0) if finite else None
+        target = solve_exactly(StepProblem(model, coupling, problem.penalty), tol=0.0) if finite else None
         return 0.0 if target is None else max(float(np.vdot(G, V - target.W)), 0.0)
 
 
