@@ -38,7 +38,7 @@ MOVED = {
     "mssl.model_selection.work": "mssl.judge.parallel",
     "mssl.solvers.alternating": "mssl.solvers.alternation",
     "mssl.solvers.composite": "mssl.solvers.proximal",
-    "mssl.solvers.glm_start": "mssl.solvers.start",
+    "mssl.solvers.glm_start": "mssl.solvers.glm",
     "mssl.solvers.moderation": "mssl.solvers.start",
     "mssl.solvers.spectra": "mssl.solvers.start",
     "mssl.solvers.coordinate": "mssl.solvers.descent",

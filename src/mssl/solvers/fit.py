@@ -29,13 +29,12 @@ from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.base import Status
-from mssl.solvers.glm import GLMLoss, GLMRows
+from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     Spectra,
     diagonal_start,
-    linearise,
     mean_variance,
     moderated_noise,
     ridge_fixed_point,

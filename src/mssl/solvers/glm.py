@@ -16,16 +16,24 @@ towards its minimiser as far as the true objective falls. A Hessian in the form 
 and couplings for as long as the steps contract well; only then is it formed again, so that most steps cost two products
 with the features. The gradient is always the true one, so the certificate is too.
 
+**Other losses** than least squares are replaced by the quadratic that agrees with them to second order at single-task
+ridge fits, whose strengths are the noise over the signal variance; these are estimated from the quadratic in turn
+(penalised quasi-likelihood); the first fit is that of the intercepts alone. A dispersion that has to be estimated
+comes from Pearson's statistic at the last fit.
+
 References
 ----------
 Lee, Sun & Saunders (2014), Proximal Newton-type methods for minimizing composite functions, SIAM Journal on
 Optimization 24(3), doi:10.1137/130921428.
+Breslow & Clayton (1993), Approximate inference in generalized linear mixed models, doi:10.1080/01621459.1993.10594284.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,15 +43,27 @@ from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
+from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Unknowns, WeightStep
+from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic, StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
+from mssl.solvers.start import Spectra, moderate, spectra_of, variance_components
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
 _INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
 _LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
 _LONGEST_STEP = 8.0  # first limit of an intercept's Newton step, doubled each time it binds
+
+# Fits that other losses are linearised at: estimates to some ten percent are enough, further rounds only cost time.
+_ROUNDS = 6  # limit of the rounds
+_SETTLED = 0.2  # relative change of the signal variances that ends them
+_PLENTY = 10.0  # rows per feature from which on one round is enough, since shrinkage hardly changes the information
+_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
+_EXACT = 1e-8  # the same if a dispersion is estimated from the residuals
+_MAX_STEPS = 50  # limit of the Newton steps of a ridge fit
+_SMALLEST_SIGNAL = 1e-3  # smallest signal variance of a ridge fit, in units of a typical direction's sampling variance
+_WIDE = 16.0  # prior variance, in signal variances, of a fit that counts as hardly shrunk
 
 INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 
@@ -364,7 +384,13 @@ class NewtonProblem(StepProblem[GLMLoss]):
 
 @np.errstate(all="ignore")  # steps beyond the range of numbers are refused
 def proximal_newton(
-    problem: NewtonProblem, V: Array, *, tol: float, max_iter: int, solver: str = "auto", budget: float = np.inf
+    problem: NewtonProblem,
+    V: Array,
+    solve: Callable[..., WeightStep],
+    *,
+    tol: float,
+    max_iter: int,
+    budget: float = np.inf,
 ) -> WeightStep:
     r"""Minimise loss + :math:`\tfrac12\operatorname{tr}(VCV^\top)` + penalty from V.
 
@@ -374,12 +400,12 @@ def proximal_newton(
         Loss, coupling and penalty; the Hessian of the loss may be replaced.
     V : ndarray of shape (K, d)
         Start.
+    solve : callable (StepProblem, V, tol=, max_iter=) → WeightStep
+        The solver of the quadratic steps.
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
         Most steps.
-    solver : str
-        The solver of the quadratic steps, a name in :mod:`mssl.solvers.table`.
     budget : float
         Most iterations of all quadratic steps together.
 
@@ -416,7 +442,7 @@ def proximal_newton(
         target, step = point.W, StepProblem(quadratic, coupling, penalty)
         if spent < budget:
             goal = max(0.3 * tol, _INNER * gap)
-            inner = solve_quadratic(step, point.W, solver=solver, tol=goal, max_iter=INNER_ITERATIONS)
+            inner = solve(step, point.W, tol=goal, max_iter=INNER_ITERATIONS)
             target, spent = inner.W, spent + inner.n_iter
         new, full, gain, reach = _search(problem, point, target, G, reach, rounding)
         stuck, poor = new is None and fresh, not full
@@ -459,3 +485,133 @@ def _search(
         t, full = 0.5 * t, False
     loss.evaluate(point.W, point.predictor, point.intercepts)
     return None, False, 0.0, _LONGEST_MOVE
+
+
+class Linearised(NamedTuple):
+    """A loss to second order at single-task fits.
+
+    Attributes
+    ----------
+    base : GramQuadratic or DesignQuadratic
+        The quadratic, noise precisions 1.
+    spectra : Spectra
+        Its spectra.
+    noise, signal, sampling : ndarrays of shape (K,)
+        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
+    W : ndarray of shape (K, d)
+        Weights of the fits.
+    """
+
+    base: GramQuadratic | DesignQuadratic
+    spectra: Spectra
+    noise: Array
+    signal: Array
+    sampling: Array
+    W: Array
+
+
+def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
+    """The loss to second order at single-task fits that are hardly shrunk.
+
+    Parameters
+    ----------
+    rows : GLMRows
+        Data and loss.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom: total weight, less one where an intercept is fitted.
+    noise : ndarray of shape (K,) or None
+        Known dispersions; None where they have to be estimated.
+    """
+    base = rows.null_quadratic()
+    spectra, level, signal = _components(base, freedom, noise)
+    typical = spectra.typical_value()
+    W = np.zeros((rows.design.n_tasks, rows.design.n_features))
+    plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
+    enough = _CLOSE if noise is not None else _EXACT
+    for _ in range(1 if plenty else _ROUNDS):
+        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
+        W, base = point.W, _near_quadratic(fitted, point, base, reuse=plenty and noise is not None)
+        previous = signal
+        spectra, level, signal = _components(base, freedom, noise)
+        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
+            break
+    if noise is None:
+        level = _pearson(rows, point, spectra, level, signal)
+        level, signal = variance_components(spectra, level)
+    near = Linearised(base, spectra, level, signal, np.ones(len(level)), W)
+    return near._replace(sampling=_sampling(rows, near, freedom, typical, plenty))
+
+
+def _components(
+    base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None
+) -> tuple[Spectra, Array, Array]:
+    spectra = spectra_of(base, freedom)
+    return spectra, *variance_components(spectra, noise)
+
+
+def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    return np.maximum(signal, _SMALLEST_SIGNAL * noise / spectra.typical_value())
+
+
+def _ridge_fit(
+    rows: GLMRows,
+    base: GramQuadratic | DesignQuadratic,
+    noise: Array,
+    variances: Array,
+    W: Array,
+    enough: float,
+) -> tuple[GLMLoss, Point]:
+    """Single-task ridge fits with given prior variances."""
+    s = 1.0 / noise
+    loss = GLMLoss(rows, s, first=base.scaled(s))
+    problem = NewtonProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
+    step = proximal_newton(
+        problem, W, conjugate_gradient, tol=enough * max(1.0, abs(loss.value(W))), max_iter=_MAX_STEPS
+    )
+    return loss, loss.evaluate(step.W)
+
+
+def _near_quadratic(
+    loss: GLMLoss, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
+) -> GramQuadratic | DesignQuadratic:
+    """The quadratic at a point; with ``reuse`` it has the Hessian of the fit's last steps, if the fit formed one.
+
+    With many rows a Hessian costs more than all else, and those of the last steps hardly differ.
+    """
+    reference = loss.reference
+    formed = reference is not None and not np.may_share_memory(reference.gram, getattr(base, "gram", None))
+    if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
+        return reference.replaced(linear=reference.product(point.W) - loss.slope(point))
+    return loss.rows.working_quadratic(point.predictor, point.intercepts)
+
+
+def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Moderated :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
+    means = rows.loss.inverse_link(point.eta)
+    squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
+    information = spectra.values / noise[:, None]
+    used = np.sum(information / (information + 1.0 / _variances(spectra, noise, signal)[:, None]), axis=1)
+    totals = rows.design.task_sums(rows.weights)
+    # A fit with nearly as many degrees of freedom as rows says nothing about the noise: a tenth of them is the floor.
+    freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
+    return moderate(np.maximum(squares / freedom, 1e-10), freedom)
+
+
+def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:
+    """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
+
+    A fit shrunk for prediction has predictors that are too small, and they suggest more information than the data have,
+    by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
+    the larger of the signal variance and a seen direction's sampling variance, which is n/d times that of a typical
+    direction where there are fewer rows than features (``typical`` is the information there, at the fit of the
+    intercepts alone). With many rows the present fit gives the same answer.
+    """
+    seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
+    wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
+    spectra = near.spectra
+    if not plenty:
+        _, point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
+        spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+    known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
+    unseen = spectra.n_features - spectra.values.shape[1]
+    return np.asarray((known + unseen * wide) / spectra.n_features)

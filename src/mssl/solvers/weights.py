@@ -186,8 +186,8 @@ class CoefficientProblem:
         budget = min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
         if not isinstance(self.penalty, EntrywisePenalty):
             budget = min(budget, max(_INNER_BUDGET * _LARGE // V.size, _LEAST_BUDGET))
-        newton = partial(proximal_newton, problem, solver=self.solver, budget=budget)
-        step = newton(V, tol=tol, max_iter=max_iter)
+        solve = partial(solve_quadratic, solver=self.solver)
+        step = proximal_newton(problem, V, solve, tol=tol, max_iter=max_iter, budget=budget)
         if self.penalised or problem.coupling.covariance is not None:
             return step
         # A violation of the optimality condition bounds nothing: what a step would gain says whether it is enough.
@@ -197,7 +197,8 @@ class CoefficientProblem:
             if step.status is not Status.CONVERGED or gain <= tol:
                 break
             goal *= 0.1 * tol / gain
-            more = newton(step.W, tol=goal, max_iter=max(max_iter - step.n_iter, 0))
+            left = max(max_iter - step.n_iter, 0)
+            more = proximal_newton(problem, step.W, solve, tol=goal, max_iter=left, budget=budget)
             step = replace(more, n_iter=step.n_iter + more.n_iter)
         return _doubted(step, max(gain - step.gap, 0.0), tol)
 
