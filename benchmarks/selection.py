@@ -26,6 +26,8 @@ from threadpoolctl import threadpool_limits
 
 from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks
+from mssl.features import Linear
+from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, search_space
 from mssl.structures import FixedPrecision
 
@@ -135,7 +137,9 @@ def accuracy(seeds: int = 20) -> None:
         data = make_clustered_tasks(random_state=seed)
         rows = [data.tasks == task for task in np.unique(data.tasks)]
         plain = np.stack([LinearRegression().fit(data.X[own], data.y[own]).coef_ for own in rows])
-        oracle = MultiTaskGLM(FixedPrecision(data.precision), noise=1, scale_features=False)
+        oracle = MultiTaskGLM(
+            FixedPrecision(data.precision), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False)
+        )
         oracle.fit(data.X, data.y, tasks=data.tasks)
         chosen = MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks)
         worst, best, got = (np.mean((coef - data.coef) ** 2) for coef in (plain, oracle.coef_, chosen.coef_))

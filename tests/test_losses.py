@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from mssl import BayesianMSSLRegressor, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
 from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Huber, Loss, Poisson, resolve_loss
 from mssl.model_selection import TaskKFold
 from mssl.structures import Independent
@@ -227,7 +228,7 @@ def test_a_parameter_of_a_loss_is_cloned_and_set():
     copy = clone(model).set_params(loss__theta=3.0)
     assert (model.loss.theta, copy.loss.theta) == (0.5, 3.0)
     assert model.get_params()["loss__theta"] == 0.5
-    assert clone(Poisson()).get_params() == {}
+    assert clone(Poisson(4.0)).get_params() == {"noise_variance": 4.0}
 
 
 def test_a_parameter_of_a_loss_is_searched(counts):
@@ -261,10 +262,11 @@ def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
     np.testing.assert_allclose(search.coef_, best.coef_, rtol=1e-6)
     # The yardstick is the given estimator's: squared errors of the means, in units of one noise for both losses.
     splits = list(TaskKFold(3).split(X, y + 1, tasks))
-    given = MultiTaskGLM(Independent(2.0), noise=2.0)
-    search = MSSLRegressorCV(given, {"loss": ["gaussian", "poisson"]}, refit="best", cv=splits, search_tol=1e-8)
+    losses = [Gaussian(noise_variance=4.0), Poisson(noise_variance=4.0)]
+    given = MultiTaskGLM(Independent(2.0), loss=losses[0])
+    search = MSSLRegressorCV(given, {"loss": losses}, refit="best", cv=splits, search_tol=1e-8)
     scores = search.fit(X, y + 1, tasks=tasks).cv_results_["mean_test_score"]
-    for score, loss in zip(scores, ("gaussian", "poisson"), strict=True):
+    for score, loss in zip(scores, losses, strict=True):
         by_hand = []
         for train, test in splits:
             model = clone(given).set_params(loss=loss, tol=1e-8).fit(X[train], y[train] + 1, tasks=tasks[train])
@@ -279,7 +281,11 @@ def test_huber_fits_are_those_of_a_general_solver_and_stay_put_under_outliers(rn
     X, tasks = rng.normal(size=(120, 3)), np.repeat([0, 1], 60)
     y = X @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_t(2, size=120)
     loss = Huber(0.4)
-    model = MultiTaskGLM(Independent(2.0), loss=loss, noise=1.0, scale_features=False, tol=1e-10).fit(X, y, tasks=tasks)
+    model = (
+        MultiTaskGLM(Independent(2.0), loss=loss, features=Linear(scale=False), tol=1e-10)
+        .set_params(loss__noise_variance=1.0)
+        .fit(X, y, tasks=tasks)
+    )
     rows = tasks == 0
 
     def objective(w):
@@ -289,7 +295,7 @@ def test_huber_fits_are_those_of_a_general_solver_and_stay_put_under_outliers(rn
     np.testing.assert_allclose(np.r_[model.coef_[0], model.intercept_[0]], found, atol=1e-5)
     wild = y.copy()
     wild[:3] += 1e4
-    plain, robust = (MSSLRegressor(loss=one, noise=1.0) for one in ("gaussian", loss))
+    plain, robust = (MSSLRegressor(loss=one).set_params(loss__noise_variance=1.0) for one in ("gaussian", loss))
     moved = [np.abs(m.fit(X, wild, tasks=tasks).coef_ - [1.0, -2.0, 0.5]).max() for m in (plain, robust)]
     assert moved[1] < 0.3 < moved[0]
 

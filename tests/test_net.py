@@ -15,6 +15,8 @@ import pytest
 from scipy import sparse
 
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
+from mssl.losses import Gaussian
+from mssl.paper import PaperMSSL
 from mssl.penalties import L1, L21, ElasticNet, Nuclear
 from mssl.structures import (
     Clustered,
@@ -74,7 +76,7 @@ PROBLEMS = {
     "sparse weights": (MSSLRegressor(0.1, 3.0), long(1)),
     "shared mean": (MSSLRegressor(0.05, shared_mean=True), long(2)),
     "few rows": (MSSLRegressor(0.2, 1.0), long(3, 5, 40, 15)),
-    "paper": (MSSLRegressor(2.0, 1.0, formulation="paper"), long(4)),
+    "paper": (PaperMSSL(2.0, 1.0), long(4)),
     "residuals, aligned": (MSSLRegressor(0.2, 1.0, relation="residual"), together(5, shared=False)),
     "residuals, shared": (MSSLRegressor(0.2, ElasticNet(ridge=2.0), relation="residual"), together(6, shared=True)),
     "poisson": (MSSLRegressor(0.2, loss="poisson"), long(8, family="poisson")),
@@ -102,7 +104,7 @@ PROBLEMS = {
     "l21 labels": (MultiTaskClassifier(Independent(1.0), L21(1.0)), long(24, family="binary")),
     "weights": (MSSLRegressor(0.2), long(25)),
     "mean regularised": (MultiTaskGLM(MeanRegularized(3.0), loss="gamma"), long(26, family="gamma")),
-    "fixed": (MultiTaskGLM(FixedPrecision(2 * np.eye(8) - 0.2), L1(1.0), noise=1.5), long(27)),
+    "fixed": (MultiTaskGLM(FixedPrecision(2 * np.eye(8) - 0.2), L1(1.0), loss=Gaussian(noise_variance=2.25)), long(27)),
 }
 REACHED = {
     "default": -474.0938172076418,

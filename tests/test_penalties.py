@@ -14,7 +14,9 @@ from mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
+from mssl.features import Linear
 from mssl.kernels import ABSOLUTE
+from mssl.losses import Gaussian
 from mssl.model.bounds import WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import (
@@ -143,8 +145,8 @@ def test_grams_of_a_working_set_are_parts_of_the_whole(seed, shared):
 @pytest.mark.parametrize("loss", ["gaussian", "poisson"])
 def test_from_strength_max_on_everything_vanishes(kind, loss):
     data = make_clustered_tasks(random_state=0, n_tasks=4, n_features=5, clusters=[[0, 1]], family=loss, amplitude=0.3)
-    free = {"loss": loss, "noise": 1.0, "scale_features": False, "tol": 1e-9}
-    null = MultiTaskGLM(Independent(0.0), kind(1e9), **free).fit(data.X, data.y, tasks=data.tasks)
+    free = {"loss": loss, "loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": 1e-9}
+    null = MultiTaskGLM(Independent(0.0), kind(1e9)).set_params(**free).fit(data.X, data.y, tasks=data.tasks)
     assert not null.coef_.any()
     G = np.stack(
         [data.X[data.tasks == t].T @ (null.predict(data.X, tasks=data.tasks) - data.y)[data.tasks == t]
@@ -152,7 +154,11 @@ def test_from_strength_max_on_everything_vanishes(kind, loss):
     )  # fmt: skip
     limit = kind(1.0).strength_max(G)
     for factor, empty in ((1.001, True), (0.98, False)):
-        model = MultiTaskGLM(Independent(0.0), kind(factor * limit), **free).fit(data.X, data.y, tasks=data.tasks)
+        model = (
+            MultiTaskGLM(Independent(0.0), kind(factor * limit))
+            .set_params(**free)
+            .fit(data.X, data.y, tasks=data.tasks)
+        )
         assert (not model.coef_.any()) == empty
 
 
@@ -179,10 +185,10 @@ def test_the_dirty_norm_is_the_cheapest_way_to_part_the_weights(seed, own):
 
 def test_the_dirty_model_is_the_lasso_or_one_choice_of_features_at_its_ends():
     data = make_clustered_tasks(random_state=3, n_tasks=4, n_features=6, clusters=[[0, 1]])
-    free = {"noise": 1.0, "scale_features": False, "tol": 1e-10}
+    free = {"loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": 1e-10}
 
     def fit(penalty):
-        return MultiTaskGLM(Independent(0.0), penalty, **free).fit(data.X, data.y, tasks=data.tasks)
+        return MultiTaskGLM(Independent(0.0), penalty).set_params(**free).fit(data.X, data.y, tasks=data.tasks)
 
     np.testing.assert_allclose(fit(Dirty(80.0, 0.25)).coef_, fit(L1(20.0)).coef_, atol=1e-6)
     assert np.count_nonzero(fit(L1(20.0)).coef_) < 24
@@ -245,7 +251,9 @@ def _fewest(W, k, spread):
 def test_shared_x_with_l21_is_the_multi_task_lasso():
     data = make_residual_graph(random_state=0, n_tasks=4, n_features=8, clusters=[[0, 1]])
     n = len(data.X)
-    model = MultiTaskGLM(Independent(0.0), L21(0.3 * n), noise=1.0, scale_features=False, tol=1e-10)
+    model = MultiTaskGLM(
+        Independent(0.0), L21(0.3 * n), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False), tol=1e-10
+    )
     reference = MultiTaskLasso(0.3, tol=1e-12, max_iter=100_000).fit(data.X, data.y)
     np.testing.assert_allclose(model.fit(data.X, data.y).coef_, reference.coef_, atol=1e-6)
     np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-6)
@@ -254,7 +262,13 @@ def test_shared_x_with_l21_is_the_multi_task_lasso():
 def test_elastic_net_is_that_of_every_task():
     data = make_clustered_tasks(random_state=1, n_tasks=3, n_features=6, clusters=[[0, 1]])
     gamma, ridge = 5.0, 7.0
-    model = MultiTaskGLM(Independent(0.0), ElasticNet(gamma, ridge), noise=1.0, scale_features=False, tol=1e-11)
+    model = MultiTaskGLM(
+        Independent(0.0),
+        ElasticNet(gamma, ridge),
+        loss=Gaussian(noise_variance=1.0),
+        features=Linear(scale=False),
+        tol=1e-11,
+    )
     model.fit(data.X, data.y, tasks=data.tasks)
     for k, task in enumerate(model.tasks_):
         rows = data.tasks == task
@@ -269,7 +283,9 @@ def test_elastic_net_is_that_of_every_task():
 def test_one_task_turns_joint_selection_into_the_lasso_and_low_rank_into_a_norm(kind):
     data = make_residual_graph(random_state=2, n_tasks=1, n_features=6, clusters=[])
     alpha = 20.0
-    model = MultiTaskGLM(Independent(0.0), kind(alpha), noise=1.0, scale_features=False, tol=1e-11)
+    model = MultiTaskGLM(
+        Independent(0.0), kind(alpha), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False), tol=1e-11
+    )
     coef = model.fit(data.X, data.y.ravel()).coef_[0]
     if kind is L21:
         lasso = Lasso(alpha / len(data.X), tol=1e-13).fit(data.X, data.y.ravel())
@@ -310,7 +326,9 @@ def test_a_shared_mean_reaches_penalties_that_tie_tasks_together(kind):
     """Noise precisions of 1 leave the weights as they are; the coupling's rank-one part must not get lost."""
     data = make_clustered_tasks(random_state=6, n_tasks=4, n_features=5, clusters=[[0, 1, 2]])
     fits = [
-        MultiTaskGLM(SparsePrecision(0.3), kind(4.0), shared_mean=0.5, noise=1.0, solver=solver, tol=1e-8)
+        MultiTaskGLM(
+            SparsePrecision(0.3), kind(4.0), shared_mean=0.5, loss=Gaussian(noise_variance=1.0), solver=solver, tol=1e-8
+        )
         for solver in ("auto", "fista")
     ]
     values = [fit.fit(data.X, data.y, tasks=data.tasks).objective_ for fit in fits]
@@ -463,12 +481,12 @@ def single_task(family="gaussian", seed=0, n=60, d=8):
     return X, draws.get(family, (rng.random(n) < 1 / (1 + np.exp(-eta))) * 1.0)
 
 
-PLAIN = {"noise": 1.0, "scale_features": False, "tol": 1e-11}
+PLAIN = {"loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": 1e-11}
 
 
 def test_positive_weights_without_strength_are_nonnegative_least_squares():
     X, y = single_task()
-    model = MultiTaskGLM(Independent(0.0), L1(positive=True), **PLAIN, fit_intercept=False).fit(X, y)
+    model = MultiTaskGLM(Independent(0.0), L1(positive=True), fit_intercept=False).set_params(**PLAIN).fit(X, y)
     np.testing.assert_allclose(model.coef_[0], nnls(X, y)[0], atol=1e-7)
     assert model.result_.status is Status.CONVERGED
 
@@ -476,7 +494,7 @@ def test_positive_weights_without_strength_are_nonnegative_least_squares():
 @pytest.mark.parametrize("ridge", [0.0, 5.0])
 def test_positive_elastic_nets_are_those_of_scikit_learn(ridge):
     X, y = single_task()
-    model = MultiTaskGLM(Independent(0.0), ElasticNet(4.0, ridge, positive=True), **PLAIN).fit(X, y)
+    model = MultiTaskGLM(Independent(0.0), ElasticNet(4.0, ridge, positive=True)).set_params(**PLAIN).fit(X, y)
     total = 4.0 + ridge
     rival = SklearnElasticNet(total / len(X), l1_ratio=4.0 / total, positive=True, tol=1e-14, max_iter=100_000)
     np.testing.assert_allclose(model.coef_[0], rival.fit(X, y).coef_, atol=1e-7)
@@ -489,8 +507,8 @@ def test_positive_weights_of_other_losses_are_those_of_a_bounded_minimiser(famil
     X, y = single_task(family)
     penalty = ElasticNet(1.5, ridge, positive=True)
     model = MultiTaskGLM(
-        Independent(0.0), penalty, loss=family, noise=1.0, scale_features=False, tol=1e-9, solver=solver, max_iter=2000
-    )
+        Independent(0.0), penalty, loss=family, features=Linear(scale=False), tol=1e-9, solver=solver, max_iter=2000
+    ).set_params(loss__noise_variance=1.0)
     model.fit(X, y)
 
     def cost(theta):
@@ -533,7 +551,7 @@ def test_adaptive_weights_of_one_are_the_l1_norm_exactly(loss):
 def test_adaptive_weights_are_units_of_the_features():
     X, y = single_task()
     a = np.array([0.5, 1, 2, 4, 0.25, 3, 1, 1])
-    model = MultiTaskGLM(Independent(0.0), AdaptiveL1(5.0, a), **PLAIN).fit(X, y)
+    model = MultiTaskGLM(Independent(0.0), AdaptiveL1(5.0, a)).set_params(**PLAIN).fit(X, y)
     lasso = Lasso(5.0 / len(X), tol=1e-14, max_iter=100_000).fit(X / a, y)
     np.testing.assert_allclose(model.coef_[0], lasso.coef_ / a, atol=1e-7)
 
@@ -544,10 +562,14 @@ def test_weights_can_be_forbidden_and_left_free(loss, structure):
     X, y = single_task(loss)
     a = np.ones(8)
     a[[1, 5]], a[[0, 6]] = np.inf, 0.0
-    model = MultiTaskGLM(structure, AdaptiveL1(3.0, a), loss=loss, **PLAIN | {"tol": 1e-8}).fit(X, y)
+    model = MultiTaskGLM(structure, AdaptiveL1(3.0, a), loss=loss).set_params(**PLAIN | {"tol": 1e-8}).fit(X, y)
     assert not model.coef_[0, [1, 5]].any()
     kept = np.isfinite(a)
-    same = MultiTaskGLM(structure, AdaptiveL1(3.0, a[kept]), loss=loss, **PLAIN | {"tol": 1e-8}).fit(X[:, kept], y)
+    same = (
+        MultiTaskGLM(structure, AdaptiveL1(3.0, a[kept]), loss=loss)
+        .set_params(**PLAIN | {"tol": 1e-8})
+        .fit(X[:, kept], y)
+    )
     np.testing.assert_allclose(model.coef_[:, kept], same.coef_, atol=1e-4)
     G = (X - X.mean(axis=0)).T @ (model.predict(X) - y) + (0 if structure.alpha == 0 else 1) * model.coef_[0]
     assert np.abs(G[[0, 6]]).max() < 1e-2 * np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max()
@@ -558,7 +580,7 @@ def test_mcp_on_orthogonal_features_is_firm_thresholding():
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((n, d)))[0] * np.sqrt(n)
     b = np.array([0.2, 0.9, 1.2, 2.0, 3.1, -5.0])
     y = Q @ b
-    model = MultiTaskGLM(Independent(0.0), MCP(1.0 * n, 3.0), **PLAIN, fit_intercept=False).fit(Q, y)
+    model = MultiTaskGLM(Independent(0.0), MCP(1.0 * n, 3.0), fit_intercept=False).set_params(**PLAIN).fit(Q, y)
     firm = np.where(np.abs(b) <= 3, np.sign(b) * np.maximum(np.abs(b) - 1, 0) / (1 - 1 / 3), b)
     np.testing.assert_allclose(model.coef_[0], firm, atol=1e-7)
 
@@ -579,7 +601,7 @@ def test_mcp_ends_at_a_stationary_point_and_says_so(kind, options):
     eta = X @ np.array([[1.0, 0.8, 0, 0, 0, 0], [1.0, 0.6, 0, 0, 0, 0], [0.8, 0.7, 0, 0, 0, 0]]).T
     y = {"gaussian": eta + rng.standard_normal(eta.shape), "poisson": rng.poisson(np.exp(0.5 * eta))}.get(family)
     y = (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))) * 1.0 if y is None else y
-    models = [kind(penalty=penalty, tol=1e-7, **options).fit(X, y) for penalty in (MCP(6.0), L1(6.0))]
+    models = [kind(penalty=penalty, tol=1e-7).set_params(**options).fit(X, y) for penalty in (MCP(6.0), L1(6.0))]
     assert [model.result_.status for model in models] == [Status.STATIONARY, Status.CONVERGED]
     assert "converged" not in models[0].result_.message
     assert models[0].result_.relative_gap <= 1e-7
@@ -592,7 +614,13 @@ def test_mcp_ends_at_a_stationary_point_and_says_so(kind, options):
 def test_entrywise_penalties_on_residuals_meet_their_conditions(shared, penalty):
     data = make_residual_graph(random_state=0, n_tasks=4, n_features=4, clusters=[[0, 1]])
     X = data.X if shared else np.stack([data.X + 0.1 * k * np.roll(data.X, k, axis=1) for k in range(4)], axis=1)
-    model = MultiTaskGLM(SparsePrecision(0.3, on="residual"), penalty, noise=1.0, scale_features=False, tol=1e-9)
+    model = MultiTaskGLM(
+        SparsePrecision(0.3, on="residual"),
+        penalty,
+        loss=Gaussian(noise_variance=1.0),
+        features=Linear(scale=False),
+        tol=1e-9,
+    )
     model.fit(X, data.y)
     assert model.result_.status is Status.CONVERGED
     blocks = [X if shared else X[:, k] for k in range(4)]
@@ -607,7 +635,7 @@ def test_pooled_weights_take_the_sum_of_the_tasks_penalties():
     data = make_clustered_tasks(random_state=2, n_tasks=3, n_features=5, clusters=[[0, 1]], family="poisson")
     a = np.array([1.0, 2, 0.5, 1, 3])
     pooled = MultiTaskGLM(
-        Pooled(1.0), AdaptiveL1(2.0, a, positive=True), loss="poisson", scale_features=False, tol=1e-10
+        Pooled(1.0), AdaptiveL1(2.0, a, positive=True), loss="poisson", features=Linear(scale=False), tol=1e-10
     )
     pooled.fit(data.X, data.y, tasks=data.tasks)
     assert np.ptp(pooled.coef_, axis=0).max() == 0
@@ -684,19 +712,19 @@ def test_a_penalty_of_a_user_is_fitted_and_certified(loss, structure):
         random_state=3, n_tasks=4, n_features=6, clusters=[[0, 1]], family=family, amplitude=0.4
     )
     y = np.unique(data.y, return_inverse=True)[1] * 1.0 if loss == "bernoulli" else data.y
-    options = {"loss": loss, "noise": 1.0, "scale_features": False, "tol": 1e-8}
+    options = {"loss": loss, "loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": 1e-8}
     known, unknown, both = (
-        MultiTaskGLM(structure, penalty, **options).fit(data.X, y, tasks=data.tasks)
+        MultiTaskGLM(structure, penalty).set_params(**options).fit(data.X, y, tasks=data.tasks)
         for penalty in (SparseGroup(4.0, 0.4), Unknown(4.0, 0.4), SparseGroup(4.0, 1.0))
     )
     assert known.result_.status is Status.CONVERGED
     certain = structure.alpha > 0
     assert unknown.result_.status is (Status.CONVERGED if certain else Status.STATIONARY)
     np.testing.assert_allclose(unknown.coef_, known.coef_, atol=1e-3)
-    lasso = MultiTaskGLM(structure, L1(4.0), **options).fit(data.X, y, tasks=data.tasks)
+    lasso = MultiTaskGLM(structure, L1(4.0)).set_params(**options).fit(data.X, y, tasks=data.tasks)
     np.testing.assert_allclose(both.coef_, lasso.coef_, atol=1e-3)
-    joint = MultiTaskGLM(structure, SparseGroup(4.0, 0.0), **options).fit(data.X, y, tasks=data.tasks)
-    groups = MultiTaskGLM(structure, L21(4.0), **options).fit(data.X, y, tasks=data.tasks)
+    joint = MultiTaskGLM(structure, SparseGroup(4.0, 0.0)).set_params(**options).fit(data.X, y, tasks=data.tasks)
+    groups = MultiTaskGLM(structure, L21(4.0)).set_params(**options).fit(data.X, y, tasks=data.tasks)
     np.testing.assert_allclose(joint.coef_, groups.coef_, atol=1e-3)
 
 

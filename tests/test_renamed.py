@@ -14,6 +14,9 @@ from sklearn.pipeline import Pipeline
 
 import mssl
 from mssl._renamed import old_names
+from mssl.features import Linear, Spline
+from mssl.losses import Gamma, Gaussian
+from mssl.paper import PaperMSSL, PaperMSSLClassifier
 from mssl.structures import KnownEdges, SparsePrecision
 
 
@@ -147,7 +150,13 @@ def test_every_parameter_of_a_search_of_the_last_release_has_its_place() -> None
         with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressorCV"):
             search = mssl.MSSLRegressorCV(**{name: value})
         new = OLD.get(name, name)
-        if name in ("shrinkages", "variance_floors"):
+        if name == "formulation":
+            assert type(search.estimator) is PaperMSSL
+        elif name == "noise":
+            assert search.estimator.loss.noise_variance == value**2
+        elif name == "scale_features":
+            assert not search.estimator.features.scale
+        elif name in ("shrinkages", "variance_floors"):
             assert search.param_grid == {f"graph_penalty__{name[:-1]}": value}
         else:
             assert search.estimator.get_params()[new] == value
@@ -158,7 +167,7 @@ def test_old_and_new_spelling_are_one_search() -> None:
     data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
     old = mssl.MSSLRegressorCV(**GRIDS, cv=2, scale_features=False).fit(data.X, data.y, tasks=data.tasks)
     grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]}
-    new = mssl.MSSLRegressorCV(mssl.MSSLRegressor(scale_features=False), grid, cv=2)
+    new = mssl.MSSLRegressorCV(mssl.MSSLRegressor(features=Linear(scale=False)), grid, cv=2)
     np.testing.assert_array_equal(new.fit(data.X, data.y, tasks=data.tasks).coef_, old.coef_)
 
 
@@ -192,6 +201,53 @@ def test_parameters_of_the_last_release_are_those_of_today(cls: type, old: str) 
     with pytest.warns(FutureWarning, match=f"`{old}` of {cls.__name__} is now"):
         assert repr(getattr(model, old)) == repr(value)
     assert expected.get_params()[OLD[old]] is value
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"noise": 2.0}, mssl.MSSLRegressor(loss=Gaussian(noise_variance=4.0))),
+        ({"noise": "auto"}, mssl.MSSLRegressor(loss=Gaussian())),
+        ({"noise": 2.0, "loss": "gamma"}, mssl.MSSLRegressor(loss=Gamma(noise_variance=4.0))),
+        ({"scale_features": True}, mssl.MSSLRegressor()),
+        ({"scale_features": False}, mssl.MSSLRegressor(features=Linear(scale=False))),
+        (
+            {"scale_features": False, "features": "spline"},
+            mssl.MSSLRegressor(features=[Linear(scale=False), Spline()]),
+        ),
+        ({"formulation": "unified"}, mssl.MSSLRegressor()),
+        ({"formulation": "paper", "on": "residual"}, PaperMSSL(relation="residual")),
+    ],
+)
+def test_noise_scales_and_formulations_of_the_last_release(old: dict, new: mssl.MSSLRegressor) -> None:
+    with pytest.warns(FutureWarning, match="it goes with 0.3"):
+        model = mssl.MSSLRegressor(**old)
+    with pytest.warns(FutureWarning, match="it goes with 0.3"):
+        again = mssl.MSSLRegressor().set_params(**old)
+    assert repr(model) == repr(again) == repr(new) == repr(clone(model))
+    assert type(model) is type(again) is type(new)
+
+
+def test_the_printed_objectives_of_classes_are_a_class_with_a_parameter() -> None:
+    for word, logistic in (("paper", "bound"), ("paper-logistic", "printed")):
+        with pytest.warns(FutureWarning, match=r"the class mssl\.paper\.PaperMSSLClassifier"):
+            model = mssl.MSSLClassifier(0.5, formulation=word)
+        assert repr(model) == repr(PaperMSSLClassifier(0.5, logistic=logistic))
+        assert type(clone(model)) is PaperMSSLClassifier
+        with pytest.warns(FutureWarning, match=r"the class mssl\.paper\.PaperMSSLClassifier"):
+            assert repr(mssl.MSSLClassifier(0.5).set_params(formulation=word)) == repr(model)
+
+
+def test_old_noise_weighs_as_its_square_does_and_is_told_by_its_root() -> None:
+    data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
+    given = np.array([0.5, 1.0, 1.5, 2.0])
+    with pytest.warns(FutureWarning, match="now loss"):
+        old = mssl.MSSLRegressor(noise=given).fit(data.X, data.y, tasks=data.tasks)
+    new = mssl.MSSLRegressor(loss=Gaussian(noise_variance=given**2)).fit(data.X, data.y, tasks=data.tasks)
+    np.testing.assert_array_equal(old.coef_, new.coef_)
+    np.testing.assert_allclose(new.noise_variance_, given**2)
+    with pytest.warns(FutureWarning, match="`noise_` of MSSLRegressor is now `noise_variance_`"):
+        np.testing.assert_allclose(new.noise_, given)
 
 
 def test_several_old_names_of_one_part_come_together() -> None:

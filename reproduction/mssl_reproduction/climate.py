@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.climate.combination import month_means
+from mssl.losses import Gaussian
 from mssl_reproduction import climate_page
 from mssl_reproduction.climate_cells import given_graph, load_cells
 from mssl_reproduction.runner import Experiment, Key, Record, can_be_had, crossed
@@ -106,7 +107,7 @@ def _smoothed(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Ar
     from mssl import MultiTaskGLM
 
     def model(strength: float) -> Any:
-        return MultiTaskGLM(given_graph(key["set"], strength), noise=1.0)
+        return MultiTaskGLM(given_graph(key["set"], strength), loss=Gaussian(noise_variance=1.0))
 
     def loss(strength: float) -> float:
         parts = KFold(5).split(X)

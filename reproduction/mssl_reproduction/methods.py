@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import check_choice
+from mssl.paper import PaperMSSLClassifier
 from mssl_reproduction.sets import Split
 from mssl_reproduction.tables import Cell, Table, compared_cells
 
@@ -23,7 +24,7 @@ WORDS = {
     "CMTL": "clustered tasks, convex relaxation, one cluster for every five tasks and at least two",
     "Low rank": "trace norm",
     "JFS": "joint feature selection, ℓ2,1 norm, with a ridge of 0.01",
-    PAPER: 'the paper\'s form (eq. 17; `formulation="paper"`), λ and γ by cross-validation',
+    PAPER: "the paper's form (eq. 17; `PaperMSSL`), λ and γ by cross-validation",
     STABLE: "the same, λ the one whose graph agrees best with stability selection",
     DEFAULT: "`MSSLClassifierCV()`, which searches λ, coupling, shared mean and γ on grids of its own",
     "MTRL": "a task covariance learned with the weights",
@@ -72,7 +73,7 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
         return MSSLClassifierCV(MSSLClassifier(**further), **common)
     if method in LEARNED:
         return MSSLClassifierCV(
-            MSSLClassifier(formulation="paper", max_iter=grid["rounds"], **further),
+            PaperMSSLClassifier(max_iter=grid["rounds"], **further),
             {"graph_penalty": grid["strengths"], "coef_penalty": grid["strengths"]},
             search="grid",
             selection="graph" if method == STABLE else "prediction",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mssl.features import Linear
 from mssl.plots.panels import SMALL, panels
 from mssl_reproduction import climate, methods, sets
 from mssl_reproduction.climate_cells import load_cells
@@ -71,7 +72,7 @@ def _divided(key: Key, settings: dict[str, Any]) -> Record:
 
     data = _split(settings["pairs"], settings["rows"], key["seed"])
     make = {PLAIN: presets.ridge, "Low rank": presets.low_rank, "JFS": presets.jfs}[key["method"]]
-    model = make(key["setting"], loss="bernoulli", scale_features=False, tol=1e-3)
+    model = make(key["setting"], loss="bernoulli", features=Linear(scale=False), tol=1e-3)
     weights = np.full(len(data.y), 1.0 / settings["rows"])
     model.fit(data.X, data.y, tasks=data.tasks, sample_weight=weights)
     return {"error": methods.evaluate(model, data.X_test, data.y_test, data.tasks_test)["error"], "rmse": None}

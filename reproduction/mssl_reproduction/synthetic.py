@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
 from mssl.graph.task_graph import partial_correlation
+from mssl.paper import PaperMSSL
 from mssl.plots.panels import panels
 from mssl_reproduction.alone import TaskByTask
 from mssl_reproduction.figures import graph_panels, precision_panels
@@ -97,9 +98,7 @@ def estimator(method: str, generator: str, data: Any) -> Any:
         return GivenGraph(data.precision if method == "true graph" else wrong_precision(generator))
     if method == "paper's form":
         grid = [0.01, 0.1, 1.0, 10.0, 100.0]
-        return MSSLRegressorCV(
-            MSSLRegressor(formulation="paper"), {"graph_penalty": grid, "coef_penalty": [0.0], "prior_strength": [1.0]}
-        )
+        return MSSLRegressorCV(PaperMSSL(), {"graph_penalty": grid, "coef_penalty": [0.0], "prior_strength": [1.0]})
     return MSSLRegressorCV(
         param_grid={"prior_strength": [0.5, 1.0, 2.0], "coef_penalty": [0.0], "shared_mean": [False]},
         selection="both",

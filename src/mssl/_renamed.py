@@ -54,6 +54,14 @@ def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]
             new = {whole: part.set_params(**{inner + nested + rest: value})}
         else:
             new = {move + nested + rest: value}
+        if "__class__" in new:
+            estimator.__class__ = cls = new.pop("__class__")
+            warn(
+                f"`{old}` of MSSL estimators is now the class {cls.__module__}.{cls.__name__}; it goes with 0.3.",
+                FutureWarning,
+            )
+            params |= new
+            continue
         said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
         warn(f"`{old}` of {type(estimator).__name__} is now {said or 'no parameter'}; it goes with 0.3.", FutureWarning)
         if isinstance(move, str) and "__" not in move and new.keys() & given.keys():
@@ -81,6 +89,9 @@ def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
             (_, *given) = bound.arguments.items()  # without self
             bound.apply_defaults()
             args, params = (), translated(self, {**dict(given), **params}, bound.arguments)
+            if type(self).__init__ is not translating:
+                type(self).__init__(self, **params)
+                return
         init(self, *args, **params)
 
     translating._translates = True  # type: ignore[attr-defined]  # functions hold attributes

@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribute and any keyword would pass
+
+    class BaseEstimator:
+        """Parameters by name."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def _repr_html_inner(self) -> str: ...
+
+    class CallbackSupportMixin:
+        """Callbacks of a fit."""
+
+        def _init_callback_context(self, **options: Any) -> Any: ...
+
+    class ClassifierMixin:
+        """What marks a classifier."""
+
+    class RegressorMixin:
+        """What marks a regressor."""
+
+else:  # loaded where a class is made of them: array types alone need no scikit-learn
+
+    def __getattr__(name: str) -> type:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("sklearn.callback" if name.startswith("Callback") else "sklearn.base"), name)
+
+
 __all__ = [
     "Array",
     "ArrayLike",
     "BaseEstimator",
+    "CallbackSupportMixin",
     "ClassWeight",
+    "ClassifierMixin",
     "GraphPenalty",
     "Index",
     "Labels",
     "Mask",
     "Moment",
+    "RegressorMixin",
     "Seed",
     "SharedMean",
     "TaskMatrix",
@@ -46,16 +79,3 @@ VarianceFloor: TypeAlias = str | float
 """The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None
 """The parameter of the weights of classes: "balanced", a weight for each label, or none."""
-
-if TYPE_CHECKING:
-
-    class BaseEstimator:
-        """Scikit-learn's, which has no types: classes that inherit from it would have any attribute and parameter."""
-
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **params: Any) -> Self: ...
-        def __sklearn_tags__(self) -> Any: ...
-        def _repr_html_inner(self) -> str: ...
-
-else:
-    from sklearn.base import BaseEstimator

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import expit, gammainc, gammaln, log_expit, logsumexp, ndtr, pdtr, stdtrit, xlog1py, xlogy
 from sklearn.base import BaseEstimator, clone
 
-from mssl._typing import Array, Index, Mask
+from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import check_choice
 
 # 16 nodes put the slope of an evidence off by up to half a per cent.
@@ -256,7 +256,12 @@ class Loss(BaseEstimator, ABC):
     """Whether targets are whole numbers."""
     learned: tuple[str, ...] = ()
     """Parameters of ``__init__``, all above 0, that Bayesian fits may estimate."""
+    noise_variance: ArrayLike = "auto"
+    """Dispersion of single observations, of the squared error their variance: one for all tasks or one per task."""
     _forecasts: type[Forecast] = Forecast
+
+    def __init__(self, noise_variance: ArrayLike = "auto") -> None:
+        self.noise_variance = noise_variance
 
     @abstractmethod
     def value(self, y: Array, eta: Array) -> Array:
@@ -439,7 +444,14 @@ class Loss(BaseEstimator, ABC):
 
 
 class Gaussian(Loss):
-    r""":math:`\ell = \tfrac12 (y-\eta)^2`, identity link."""
+    r""":math:`\ell = \tfrac12 (y-\eta)^2`, identity link.
+
+    Parameters
+    ----------
+    noise_variance : "auto", float or array of shape (K,), default="auto"
+        Variance of the noise, for all tasks or for each. "auto" estimates which share of each task's variation is
+        noise, so that units do not matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
+    """
 
     name = "gaussian"
     range = "finite numbers"
@@ -494,6 +506,8 @@ class Huber(Loss):
     delta : float, default=1.345
         δ, in the units of y; 1.345 times the noise's standard deviation loses 5 % of the precision of least squares
         where the noise is normal.
+    noise_variance : "auto", float or array of shape (K,), default="auto"
+        As for :class:`Gaussian`.
 
     References
     ----------
@@ -513,7 +527,8 @@ class Huber(Loss):
     curvature_bound = 1.0
     has_dispersion = True
 
-    def __init__(self, delta: float = 1.345) -> None:
+    def __init__(self, delta: float = 1.345, noise_variance: ArrayLike = "auto") -> None:
+        super().__init__(noise_variance)
         self.delta = delta
 
     def value(self, y: Array, eta: Array) -> Array:

@@ -55,8 +55,8 @@ def make_estimator(
     residual: dict[str, Any] = {"relation": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name == BAYESIAN:
-        model = mssl.BayesianMSSLClassifier() if binary else mssl.BayesianMSSLRegressor(loss=family)
-        model = set_known(model, fixed or {})
+        bayesian = mssl.BayesianMSSLClassifier() if binary else mssl.BayesianMSSLRegressor(loss=family)
+        model = set_known(bayesian, fixed or {})
     elif name not in LEARNED:
         model = _preset(name, family, fixed or {})
     else:

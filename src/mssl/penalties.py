@@ -1,7 +1,7 @@
 r"""Penalties on the weights W (K, d).
 
 All are written in units of the noise: with :math:`V = \operatorname{diag}(\sqrt{s})\,W` one strength means the same in
-every task, whatever the units of its target (``noise=1`` makes V = W).
+every task, whatever the units of its target (a noise variance of 1 makes V = W).
 
 A penalty that is a sum over single weights reaches solvers and kernels as an :class:`EntrywisePenalty`: a code, which
 says what function of one weight it is, and parameters of shape (K, d). A new penalty of this kind is one class here,

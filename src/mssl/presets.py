@@ -2,10 +2,11 @@ r"""Named methods of the literature, each a setting of the same machinery: struc
 
 Every function returns an unfitted estimator with one API: three data layouts, ``clone``, ``GridSearchCV``.
 ``loss="gaussian"`` (default), ``"poisson"`` and ``"gamma"`` give a :class:`mssl.MultiTaskGLM`, ``"bernoulli"`` a
-classifier. Further keywords go to the estimator (``task_column``, ``tol``, ``noise``, …).
+classifier. Further keywords go to the estimator (``task_column``, ``tol``, ``features``, …).
 
 In all objectives :math:`\ell(W, b) = \sum_k s_k \sum_i \ell(y_{ki}, x_{ki}\cdot w_k + b_k)`, where :math:`s_k` is the
-inverse noise variance of task k (estimated; ``noise=1`` switches that off) and intercepts are not penalised.
+inverse noise variance of task k (estimated; ``loss=Gaussian(noise_variance=1)`` switches that off) and intercepts are
+not penalised.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
-from mssl.losses import Loss
+from mssl.losses import Loss, resolve_loss
 from mssl.penalties import L1, L21, Dirty, Nuclear, Penalty
 from mssl.structures import (
     Clustered,
@@ -187,7 +188,7 @@ def dirty(alpha: float = 1.0, own: float = 0.5, *, loss: str | Loss = "gaussian"
     .. math:: \min_{B, S, b} \ell(B + S, b) + \alpha\sum_j \max_k\sqrt{s_k}|B_{jk}|
               + \rho\alpha\sum_{jk}\sqrt{s_k}|S_{jk}|
 
-    ρ is ``own``; ``model.penalty.parts(model.coef_)`` parts the weights where ``noise=1``.
+    ρ is ``own``; ``model.penalty.parts(model.coef_)`` parts the weights where the noise variance is 1.
 
     References
     ----------
@@ -323,7 +324,7 @@ def p_mssl_copula(
     Gonçalves, Von Zuben & Banerjee (2016), *Multi-task sparse structure learning with Gaussian copula models*, Journal
     of Machine Learning Research 17; Liu et al. (2012), doi:10.1214/12-AOS1037.
     """
-    if loss == "gaussian":
+    if resolve_loss(loss).quadratic:
         return MSSLRegressor(SparsePrecision(graph_penalty, correlation=correlation), coef_penalty, **further)
     return _estimator(SparsePrecision(graph_penalty, correlation=correlation), L1(coef_penalty), loss, further)
 

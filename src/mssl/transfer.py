@@ -129,8 +129,9 @@ def transfer_report(
     # What the models make of missing features is their own business.
     features = read_features(X_test, column, tasks_test, encoder=encoder, missing="indicator")
     test = read_tasks(features, y_test, y_numeric=not classes)
-    maps = getattr(fitted, "maps_", None)  # those that were chosen, where features="auto"
-    alone = clone(_single(plain, "linear" if maps is None else maps.maps) if single is None else single)
+    maps, given = getattr(fitted, "maps_", None), getattr(plain, "features", "linear")
+    lines = "linear" if isinstance(given, str) else given  # features="auto" may have chosen them
+    alone = clone(_single(plain, lines if maps is None else maps.maps) if single is None else single)
     alone.fit(X, y, **named)
     # Both are compared by the deviance of the model's loss.
     loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
@@ -145,7 +146,7 @@ def _searched(model: Any) -> Any:
 def _single(model: Any, features: Any) -> Any:
     """The model with its loss and features and without anything that relates the tasks; baselines have no loss."""
     family, own = (MultiTaskClassifier, "class_weight") if is_classifier(model) else (MultiTaskGLM, "loss")
-    names = {"task_column", "fit_intercept", "scale_features", "penalty_factor", "missing", "categorical_features", own}
+    names = {"task_column", "fit_intercept", "penalty_factor", "missing", "categorical_features", own}
     given = model.get_params(deep=False)
     kept = {name: value for name, value in given.items() if name in names}
     kept |= {"fit_intercept": False} if given.get("intercepts") == "none" else {}

@@ -255,7 +255,7 @@ class Judge:
 
 def findings(given: Any, model: Any, *, deep: bool) -> Iterator[Finding]:
     """Everything that is wrong with a fitted estimator."""
-    for name in ("coef_", "intercept_", "noise_", "precision_", "covariance_", "objective_", "mean_coef_"):
+    for name in ("coef_", "intercept_", "noise_variance_", "precision_", "covariance_", "objective_", "mean_coef_"):
         value = getattr(model, name, None)
         if value is not None and not np.isfinite(np.asarray(value, dtype=float)).all():
             yield f"{name} is not finite", np.nan

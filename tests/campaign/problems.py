@@ -10,6 +10,8 @@ from scipy import sparse
 
 import mssl
 from mssl import penalties, structures
+from mssl.features import Linear
+from mssl.paper import PaperMSSL, PaperMSSLClassifier
 
 FAMILIES = ("gaussian", "bernoulli", "poisson", "gamma")
 
@@ -152,14 +154,14 @@ def _common(random: np.random.Generator, family: str) -> dict[str, Any]:
     """Parameters that every estimator has."""
     chosen: dict[str, Any] = {
         "fit_intercept": bool(random.random() < 0.88),
-        "scale_features": bool(random.random() < 0.9),
+        "features": Linear(scale=bool(random.random() < 0.9)),
         "tol": float(random.choice([1e-6, 1e-3, 1e-9], p=[0.85, 0.08, 0.07])),
         "shared_mean": [False, True, "auto", _power(random, -4, 4)][int(random.choice(4, p=[0.3, 0.15, 0.4, 0.15]))],
     }
     if family != "bernoulli":
         chosen["loss"] = family
         if random.random() < 0.15:
-            chosen["noise"] = _power(random, -3, 3)
+            chosen["loss__noise_variance"] = _power(random, -3, 3) ** 2
     return chosen
 
 
@@ -187,15 +189,14 @@ def _mssl(random: np.random.Generator, given: Problem) -> Any:
     form = str(random.choice(["unified", "paper", "residual"], p=[0.7, 0.15, 0.15]))
     if form == "paper" or not np.isfinite(parameters["graph_penalty"]):
         parameters["graph_penalty"] = _power(random, -3, 2)
-    if form == "paper":
-        parameters["formulation"] = "paper"
+    printed = form == "paper"
     if given.family == "bernoulli":
-        return mssl.MSSLClassifier().set_params(**parameters)
+        return (PaperMSSLClassifier if printed else mssl.MSSLClassifier)().set_params(**parameters)
     if form == "residual" and given.family == "gaussian" and given.layout != "long":
         parameters |= {"relation": "residual", "shared_mean": False}
     if random.random() < 0.06:
         parameters["graph_penalty__correlation"] = str(random.choice(["spearman", "kendall"]))
-    return mssl.MSSLRegressor().set_params(**parameters)
+    return (PaperMSSL if printed else mssl.MSSLRegressor)().set_params(**parameters)
 
 
 def _glm(random: np.random.Generator, given: Problem) -> Any:
@@ -228,7 +229,7 @@ def _glm(random: np.random.Generator, given: Problem) -> Any:
     if random.random() < 0.7:
         parameters["shared_mean"] = False
     make = mssl.MultiTaskClassifier if given.family == "bernoulli" else mssl.MultiTaskGLM
-    return make(structure, penalty, **parameters)
+    return make(structure, penalty).set_params(**parameters)
 
 
 def search(random: np.random.Generator, given: Problem) -> Any:

@@ -15,6 +15,7 @@ from tests.campaign.__main__ import _follow
 from tests.campaign.parts import PARTS
 
 import mssl
+from mssl.paper import PaperMSSL
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -25,14 +26,15 @@ def sound(family="gaussian", **parameters):
     eta = X @ random.standard_normal(4) / 2
     y = {"gaussian": eta + random.standard_normal(80), "poisson": random.poisson(np.exp(eta)).astype(float)}[family]
     given = problems.Problem(X, y, tasks, None, family, "long", "plain", (4, 4))
-    return given, given.fit(mssl.MSSLRegressor(loss=family).set_params(**parameters))
+    make = parameters.pop("make", mssl.MSSLRegressor)
+    return given, given.fit(make(loss=family).set_params(**parameters))
 
 
 CASES = [
     {},
     {"coef_penalty": 2.0},
     {"shared_mean": 0.5},
-    {"formulation": "paper"},
+    {"make": PaperMSSL},
     {"coef_penalty__ridge": 3.0, "family": "poisson"},
 ]
 

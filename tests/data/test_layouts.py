@@ -18,6 +18,8 @@ from mssl.data.inputs import CodedTasks, locate_tasks, number_tasks, read_labels
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+from mssl.losses import Gaussian
+from mssl.paper import PaperMSSL
 from mssl.penalties import ElasticNet
 from mssl.structures import Independent, MeanRegularized
 
@@ -313,17 +315,17 @@ def sized() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return data.X, data.y / np.abs(data.y).max(), data.tasks
 
 
-REPORTED = ("coef_", "intercept_", "mean_coef_", "noise_", "precision_", "covariance_", "objective_")
+REPORTED = ("coef_", "intercept_", "mean_coef_", "noise_variance_", "precision_", "covariance_", "objective_")
 FREE = {
     "unified": MSSLRegressor(0.2, 0.7),
     "ridge": MSSLRegressor(0.2, ElasticNet(ridge=0.1)),
     "no graph": MSSLRegressor(np.inf),
 }
 BOUND = {
-    "paper": MSSLRegressor(0.2, formulation="paper"),
-    "noise": MSSLRegressor(0.2, noise=1.0),
+    "paper": PaperMSSL(0.2),
+    "noise": MSSLRegressor(0.2, loss=Gaussian(noise_variance=1.0)),
     "mean": MultiTaskGLM(MeanRegularized()),
-    "independent": MultiTaskGLM(Independent(1.0), noise=1.0),
+    "independent": MultiTaskGLM(Independent(1.0), loss=Gaussian(noise_variance=1.0)),
     "gamma": MSSLRegressor(0.2, loss="gamma"),
 }
 

@@ -159,7 +159,7 @@ def test_known_targets_move_what_shares_their_errors_and_imputing_keeps_them() -
     _, narrow = model.predict(X[40:], known=known, return_std=True)
     _, wide = model.predict(X[40:], return_std=True)
     assert np.all(narrow[:, 3] < wide[:, 3])
-    correlation = model.residual_covariance_[0, 1] / model.noise_[0] / model.noise_[1]
+    correlation = model.residual_covariance_[0, 1] / model.noise_variance_.prod() ** 0.5
     assert correlation > 0.7
     with pytest.raises(ParameterError, match="known"):
         BayesianMSSLRegressor(**BARE).fit(X, Y[:, 0], tasks=np.arange(n) % 3).predict(
@@ -434,7 +434,7 @@ def test_attributes_say_what_was_learned(capsys: pytest.CaptureFixture[str]) -> 
         matrix = getattr(model, name)
         assert matrix.shape == (5, 5)
         assert np.linalg.eigvalsh(matrix)[0] > 0
-    np.testing.assert_allclose(model.noise_, 0.5, rtol=0.4)
+    np.testing.assert_allclose(model.noise_variance_**0.5, 0.5, rtol=0.4)
     assert np.all((model.effective_dof_ > 0) & (model.effective_dof_ < 20))
     assert np.isfinite(model.evidence_)
     assert model.graph_.n_tasks == 5 if hasattr(model.graph_, "n_tasks") else len(model.graph_.tasks) == 5

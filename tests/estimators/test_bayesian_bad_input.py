@@ -70,7 +70,7 @@ def finite(model: BayesianMSSLRegressor | BayesianMSSLClassifier, X, tasks) -> N
             ends = model.predict_interval(X, tasks=index)
             assert np.isfinite(ends).all()
             assert np.all(ends[:, 0] <= ends[:, 1])
-            assert np.isfinite(model.noise_).all()
+            assert np.isfinite(model.noise_variance_).all()
     for name in (
         "coef_",
         "coef_std_",

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM, pair_tasks, vote
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError, UnseenTaskError
+from mssl.features import Linear
 from mssl.penalties import L1
 from mssl.structures import Independent
 
@@ -201,7 +202,7 @@ def test_class_weights_are_row_weights(data):
 
 
 def test_balanced_is_scikit_learns_task_by_task(data):
-    model = MultiTaskClassifier(Independent(1.0), class_weight="balanced", scale_features=False, tol=1e-12)
+    model = MultiTaskClassifier(Independent(1.0), class_weight="balanced", features=Linear(scale=False), tol=1e-12)
     model.fit(data.X, data.y, tasks=data.tasks)
     for k, task in enumerate(model.tasks_):
         own = data.tasks == task

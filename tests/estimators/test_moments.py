@@ -10,7 +10,9 @@ import mssl
 from mssl import BayesianMSSLRegressor, Moments, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
 from mssl.model_selection import StabilitySelection, TaskKFold
+from mssl.paper import PaperMSSL
 from mssl.penalties import L21
 from mssl.solvers import Solver
 from mssl.structures import MeanRegularized
@@ -21,8 +23,8 @@ MODELS = {
     "mssl": MSSLRegressor(0.1, **TIGHT),
     "sparse": MSSLRegressor(0.1, 0.02, shared_mean=True, **TIGHT),
     "without intercepts": MSSLRegressor(0.1, fit_intercept=False, **TIGHT),
-    "as they are": MSSLRegressor(0.1, scale_features=False, **TIGHT),
-    "paper": MSSLRegressor(0.01, 0.001, formulation="paper", **TIGHT),
+    "as they are": MSSLRegressor(0.1, features=Linear(scale=False), **TIGHT),
+    "paper": PaperMSSL(0.01, 0.001, **TIGHT),
     "mean": MultiTaskGLM(MeanRegularized(3.0), **TIGHT),
     "l21": MultiTaskGLM(penalty=L21(0.05), **TIGHT),
     "bayesian": BayesianMSSLRegressor("mean+ard", **PLAIN),
@@ -51,7 +53,7 @@ def test_moments_give_the_fit_of_the_rows(name):
     ours = clone(MODELS[name]).fit_moments(moments)
     size = np.abs(by_rows.coef_).max()
     np.testing.assert_allclose(ours.coef_, by_rows.coef_, atol=1e-8 * size)
-    np.testing.assert_allclose(ours.noise_, by_rows.noise_, rtol=1e-7)
+    np.testing.assert_allclose(ours.noise_variance_, by_rows.noise_variance_, rtol=2e-7)
     np.testing.assert_allclose(ours.precision_, by_rows.precision_, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(ours.predict(rows[0], rows[2]), by_rows.predict(rows[0], rows[2]), rtol=1e-7)
     assert ours.tasks_.tolist() == by_rows.tasks_.tolist()

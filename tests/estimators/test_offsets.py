@@ -9,6 +9,7 @@ from sklearn.model_selection import KFold
 import mssl
 from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.features import Linear
 from mssl.losses import Gamma, Gaussian, Huber, Poisson
 from mssl.penalties import L1, AdaptiveL1
 from mssl.structures import Independent, MeanRegularized, SparsePrecision, TaskCovariance
@@ -37,7 +38,7 @@ def test_absorbed_offsets_change_the_loss_by_a_constant(loss):
 
 def test_counts_with_exposures_have_the_likelihood_of_the_model():
     X, y, tasks, exposure, _ = counts()
-    model = MultiTaskGLM(Independent(2.0), loss="poisson", scale_features=False, tol=1e-12)
+    model = MultiTaskGLM(Independent(2.0), loss="poisson", features=Linear(scale=False), tol=1e-12)
     model.fit(X, y, tasks=tasks, offset=np.log(exposure))
     for k in range(4):
         own = tasks == k
@@ -155,7 +156,9 @@ def lines(seed=3, K=3, n=50, d=4):
 
 def test_free_features_are_those_of_ordinary_least_squares():
     X, y, tasks = lines()
-    model = MultiTaskGLM(Independent(1e4), L1(1e3), penalty_factor=[0.0, 1.0, 0.0, 1.0], noise=1.0, tol=1e-10)
+    model = MultiTaskGLM(
+        Independent(1e4), L1(1e3), penalty_factor=[0.0, 1.0, 0.0, 1.0], loss=Gaussian(noise_variance=1.0), tol=1e-10
+    )
     heavy = model.fit(X, y, tasks=tasks)
     np.testing.assert_allclose(heavy.coef_[:, [1, 3]], 0.0)
     for k in range(3):
@@ -173,10 +176,12 @@ def test_one_factor_for_all_features_is_a_stronger_penalty():
 def test_factors_of_an_l1_penalty_are_those_of_the_adaptive_lasso():
     X, y, tasks = lines()
     factors = np.array([0.5, 1.0, 2.0, 4.0])
-    given = MultiTaskGLM(Independent(1e-9), L1(20.0), penalty_factor=factors, noise=1.0, tol=1e-12).fit(
-        X, y, tasks=tasks
-    )
-    adaptive = MultiTaskGLM(Independent(1e-9), AdaptiveL1(20.0, factors), noise=1.0, tol=1e-12).fit(X, y, tasks=tasks)
+    given = MultiTaskGLM(
+        Independent(1e-9), L1(20.0), penalty_factor=factors, loss=Gaussian(noise_variance=1.0), tol=1e-12
+    ).fit(X, y, tasks=tasks)
+    adaptive = MultiTaskGLM(
+        Independent(1e-9), AdaptiveL1(20.0, factors), loss=Gaussian(noise_variance=1.0), tol=1e-12
+    ).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(given.coef_, adaptive.coef_, rtol=1e-5, atol=1e-7)
 
 
@@ -209,7 +214,7 @@ def test_a_structure_learns_from_weights_times_factors(structure):
     """Factors are other units of the features: the same model as of features divided by them."""
     X, y, tasks = lines()
     factors = np.array([0.1, 1.0, 2.0, 4.0])
-    options = {"scale_features": False, "tol": 1e-10}
+    options = {"features": Linear(scale=False), "tol": 1e-10}
     given = MultiTaskGLM(structure, penalty_factor=factors, **options).fit(X, y, tasks=tasks)
     scaled = MultiTaskGLM(structure, **options).fit(X / factors, y, tasks=tasks)
     np.testing.assert_allclose(given.coef_, scaled.coef_ / factors, rtol=1e-5, atol=1e-8)

@@ -28,6 +28,8 @@ from sklearn.linear_model import (
 )
 
 from mssl import GraphicalLasso, GraphicalLassoCV, MultiTaskClassifier, MultiTaskGLM, graphical_lasso
+from mssl.features import Linear
+from mssl.losses import Gaussian
 from mssl.penalties import L1, L21
 from mssl.structures import Independent
 
@@ -38,13 +40,13 @@ LOSSES = ["gaussian", "poisson", "gamma"]
 def ours(l1: float = 0.0, ridge: float = 0.0, loss: str = "gaussian", **more: Any) -> MultiTaskGLM:
     r"""Σ loss + ½ ridge ‖w‖² + l1 ‖w‖₁, in the units of the data."""
     penalty = L1(l1, positive=more.pop("positive", False))
-    given = {"noise": 1.0, "scale_features": False, "tol": TIGHT} | more
-    return MultiTaskGLM(Independent(ridge), penalty, loss=loss, **given)
+    given = {"loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": TIGHT} | more
+    return MultiTaskGLM(Independent(ridge), penalty, loss=loss).set_params(**given)
 
 
 def classifier(l1: float = 0.0, ridge: float = 0.0, **more: Any) -> MultiTaskClassifier:
     """The same of the logistic loss."""
-    return MultiTaskClassifier(Independent(ridge), L1(l1), scale_features=False, **({"tol": TIGHT} | more))
+    return MultiTaskClassifier(Independent(ridge), L1(l1), features=Linear(scale=False), **({"tol": TIGHT} | more))
 
 
 def rows(seed: int = 0, n: int = 60, d: int = 5, loss: str = "gaussian") -> tuple[Any, Any]:
@@ -163,7 +165,9 @@ def test_features_chosen_jointly() -> None:
     X, y = rows(9, 40, 8)
     Y = np.column_stack([y, y + 0.3 * X[:, 1], -y])
     theirs = MultiTaskLasso(0.1, tol=1e-14, max_iter=10**6).fit(X, Y)
-    model = MultiTaskGLM(Independent(0.0), L21(len(y) * 0.1), noise=1.0, scale_features=False, tol=TIGHT).fit(X, Y)
+    model = MultiTaskGLM(
+        Independent(0.0), L21(len(y) * 0.1), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False), tol=TIGHT
+    ).fit(X, Y)
     same(model, theirs, rtol=1e-6, atol=1e-9)
     equal = model.fit(X, np.column_stack([y, y]))
     np.testing.assert_allclose(equal.coef_[0], equal.coef_[1], atol=1e-6)

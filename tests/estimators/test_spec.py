@@ -11,12 +11,13 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import LayoutError, ParameterError
 from mssl.losses import Gaussian
 from mssl.metrics import deviance_score, scored_targets
+from mssl.paper import PaperMSSL
 from mssl.penalties import L1, ElasticNet
 from mssl.structures import Independent, SparsePrecision
 
 MODELS = [
     MSSLRegressor(0.2, ElasticNet(0.3, ridge=0.5)),
-    MSSLRegressor(0.2, formulation="paper", max_iter=2000),
+    PaperMSSL(0.2, max_iter=2000),
     MSSLRegressor(np.inf, prior_strength=3.0, shared_mean=True),
     MSSLRegressor(0.2, loss="poisson"),
     MSSLClassifier(0.2, class_weight="balanced"),
@@ -39,7 +40,7 @@ def test_a_fit_is_its_specification_there_and_back(model):
     spec = by_hand.to_spec(tasks)
     prepared = spec.prepare(tasks)
     assert by_hand.from_spec(spec, tasks, prepared, spec.fit(prepared)) is by_hand
-    for name in ("coef_", "intercept_", "precision_", "noise_", "mean_coef_", "objective_"):
+    for name in ("coef_", "intercept_", "precision_", "noise_variance_", "mean_coef_", "objective_"):
         np.testing.assert_array_equal(getattr(by_hand, name), getattr(fitted, name))
     assert by_hand.graph_ == fitted.graph_
     assert type(by_hand.loss_) is type(fitted.loss_)
@@ -71,7 +72,8 @@ def test_the_papers_formulation_starts_from_the_identity():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (MSSLRegressor(formulation="old"), "formulation is 'old'; allowed are 'unified', 'paper'"),
+        (MSSLRegressor(SparsePrecision(coupling=2.0)), "its coupling and its on are the estimator's prior_strength"),
+        (MSSLRegressor(L1(0.1)), r"graph_penalty is L1\(alpha=0.1\); give a SparsePrecision"),
         (MSSLRegressor(relation="residual", shared_mean=True), "shared_mean is True; with relation='residual'"),
         (MSSLRegressor(loss="normal"), "loss is 'normal'; allowed are 'gaussian'"),
         (MultiTaskGLM("graph"), "structure is 'graph'; give an object of mssl.structures"),

@@ -11,6 +11,8 @@ import mssl
 from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks
 from mssl.estimators.summary import summarise
+from mssl.features import Linear
+from mssl.losses import Gaussian
 from mssl.penalties import L1
 from mssl.structures import Independent
 
@@ -19,7 +21,7 @@ DATA = make_clustered_tasks(n_features=4, n_samples=25, random_state=0)
 
 def test_without_a_prior_they_are_those_of_least_squares():
     X, y, tasks = DATA.X, DATA.y, DATA.tasks
-    model = MultiTaskGLM(Independent(1e-9), noise=1.0).fit(X, y, tasks=tasks)
+    model = MultiTaskGLM(Independent(1e-9), loss=Gaussian(noise_variance=1.0)).fit(X, y, tasks=tasks)
     for k, task in enumerate(model.tasks_):
         A = X[tasks == task]
         A = A - A.mean(axis=0)
@@ -35,9 +37,9 @@ def test_without_a_prior_they_are_those_of_least_squares():
 
 def test_they_are_the_posterior_of_a_dense_gaussian():
     X, y, tasks = DATA.X, DATA.y, DATA.tasks
-    model = MSSLRegressor(0.2, shared_mean=0.5, noise=0.7, scale_features=False, prior_strength=1.5).fit(
-        X, y, tasks=tasks
-    )
+    model = MSSLRegressor(
+        0.2, shared_mean=0.5, loss=Gaussian(noise_variance=0.49), features=Linear(scale=False), prior_strength=1.5
+    ).fit(X, y, tasks=tasks)
     K, d = model.coef_.shape
     prior = np.linalg.inv(1.5 * model.precision_) + 0.5
     H = np.kron(np.linalg.inv(prior), np.eye(d))
@@ -56,7 +58,7 @@ def test_of_labels_they_are_the_curvature_at_the_fit():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
     y = (X @ [1.0, -0.5] + rng.logistic(size=60) > 0).astype(int)
-    model = MSSLClassifier(np.inf, prior_strength=2.0, shared_mean=False, scale_features=False, tol=1e-10)
+    model = MSSLClassifier(np.inf, prior_strength=2.0, shared_mean=False, features=Linear(scale=False), tol=1e-10)
     model.fit(X, y, tasks=np.zeros(60, dtype=int))
     A = np.c_[X, np.ones(60)]
 

@@ -37,7 +37,7 @@ def test_the_dispersion_of_positive_targets_is_found(shape):
     train, test = slice(0, K * n), slice(K * n, None)
     model = BayesianMSSLRegressor("mean", loss="gamma", features="linear", calibrate=False)
     model.fit(X[train], y[train], tasks=tasks[train])
-    np.testing.assert_allclose(model.noise_**2, 1 / shape, rtol=0.4)
+    np.testing.assert_allclose(model.noise_variance_, 1 / shape, rtol=0.4)
     low, high = model.predict_interval(X[test], 0.9, tasks=tasks[test]).T
     assert 0.84 < np.mean((low <= y[test]) & (y[test] <= high)) < 0.96
     mean, std = model.predict(X[test], tasks=tasks[test], return_std=True)

@@ -18,6 +18,7 @@ import mssl
 from mssl import MSSLRegressor, MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
+from mssl.features import Linear
 from mssl.files import atomic, checkpoint
 from mssl.files.checkpoint import FORMAT, Checkpoint, fingerprint
 from mssl.model_selection import CheckpointError, TaskKFold, scores, search, stability
@@ -155,7 +156,7 @@ def test_other_data_or_settings_are_refused_and_the_file_is_left_alone(tmp_path)
     for changes in (
         {"cv": 4},
         {"param_grid": {"coef_penalty": [0.0]}},
-        {"estimator": MSSLRegressor(scale_features=False)},
+        {"estimator": MSSLRegressor(features=Linear(scale=False))},
     ):
         with pytest.raises(CheckpointError, match="other data or other settings"):
             _search(path, **changes)

@@ -27,7 +27,9 @@ from mssl.exceptions import DataError, ModelFileError, ParameterError
 from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import load, read_header, save
 from mssl.graph.tests import Later
+from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold
+from mssl.paper import PaperMSSL
 from mssl.penalties import L1, MCP, AdaptiveL1, ElasticNet
 from mssl.structures import FixedPrecision, Independent, LatentSparsePrecision, SparsePrecision
 
@@ -77,9 +79,11 @@ def same(a, b):
 DATA = make_clustered_tasks(n_samples=20, random_state=0)
 MODELS = {
     "p-MSSL": lambda: MSSLRegressor(graph_penalty=0.4, coef_penalty=0.1),
-    "paper": lambda: MSSLRegressor(formulation="paper", graph_penalty=2.0),
+    "paper": lambda: PaperMSSL(graph_penalty=2.0),
     "independent": lambda: MultiTaskGLM(Independent(np.full(13, 2.0))),
-    "fixed": lambda: MultiTaskGLM(FixedPrecision(np.eye(13) * 2), L1(0.5), noise=np.full(13, 1.5)),
+    "fixed": lambda: MultiTaskGLM(
+        FixedPrecision(np.eye(13) * 2), L1(0.5), loss=Gaussian(noise_variance=np.full(13, 2.25))
+    ),
     "sparse": lambda: MultiTaskGLM(SparsePrecision(0.4), shared_mean="auto"),
     "hidden variables": lambda: MultiTaskGLM(LatentSparsePrecision(0.1, latent=0.3)),
     "elastic net": lambda: MultiTaskGLM(Independent(), ElasticNet(0.5)),
@@ -296,8 +300,8 @@ def test_a_file_grows_with_the_edges_not_with_the_pairs(tmp_path):
 
 @pytest.mark.parametrize("strange", [print, lambda: 0, {1, 2}, b"bytes", np.ma.array([1.0]), np.random.default_rng(0)])
 def test_what_is_not_ours_is_refused_by_name(strange, tmp_path):
-    with pytest.raises(ModelFileError, match=r"MSSLRegressor\.noise is .*cannot hold"):
-        mssl.save(MSSLRegressor(noise=strange), tmp_path / "m.npz")
+    with pytest.raises(ModelFileError, match=r"MSSLRegressor\.tol is .*cannot hold"):
+        mssl.save(MSSLRegressor(tol=strange), tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -469,7 +473,7 @@ ODD_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("name", ["coef_", "intercept_", "noise_", "mean_coef_", "precision_", "covariance_"])
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "noise_variance_", "mean_coef_", "precision_", "covariance_"])
 @pytest.mark.parametrize("kind", ODD_ARRAYS)
 def test_arrays_of_known_names_are_checked(name, kind, model, tmp_path):
     """Whatever a checksum says: an array that predictions or pictures rely on has its kind, its shape, its numbers."""

@@ -13,6 +13,7 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
 from mssl.graph import information
 from mssl.graph.information import Occasions, RelationInput, _Statistics, _White, partial_correlations
 from mssl.graph.tests import (
@@ -23,6 +24,7 @@ from mssl.graph.tests import (
     correlation_of,
     correlation_p,
 )
+from mssl.paper import PaperMSSL
 from mssl.structures import SparsePrecision, TaskCovariance
 
 
@@ -80,7 +82,7 @@ def test_p_values_of_weights_known_exactly_are_those_of_their_correlations():
     random = np.random.default_rng(2)
     W, X = random.standard_normal((5, 12)), random.standard_normal((400, 12))
     Y = X @ W.T + 1e-4 * random.standard_normal((400, 5))
-    found = evidence_of(X, Y, shared_mean=False, scale_features=False)
+    found = evidence_of(X, Y, shared_mean=False, features=Linear(scale=False))
     sizes = np.linalg.norm(W, axis=1)
     np.testing.assert_allclose(found.correlation, W @ W.T / np.outer(sizes, sizes), atol=0.05)
     np.testing.assert_allclose(found.reliability, 1.0, atol=1e-3)
@@ -248,9 +250,7 @@ def test_residual_graph_of_a_fit():
     assert graph.selected(0.1, "edges").n_edges >= 3
 
 
-@pytest.mark.parametrize(
-    "model", [MSSLRegressor(), MSSLRegressor(formulation="paper", graph_penalty=2.0), MultiTaskGLM(TaskCovariance())]
-)
+@pytest.mark.parametrize("model", [MSSLRegressor(), PaperMSSL(graph_penalty=2.0), MultiTaskGLM(TaskCovariance())])
 def test_every_fit_has_evidence_that_files_and_pickles_keep(model, tmp_path):
     data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=12, random_state=0)
     model.fit(data.X, data.y, tasks=data.tasks)

@@ -8,6 +8,7 @@ from scipy import sparse
 import mssl
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.features import FeatureMap, Spline
+from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, regularization_path
 from mssl.model_selection.scores import Candidate
 from mssl.model_selection.search import Contest
@@ -98,12 +99,14 @@ def test_maps_see_the_training_rows_of_their_fold_only(rng, layout):
 def test_a_fold_scores_what_a_fit_to_its_rows_predicts(rng, scoring):
     X, y, tasks = curved(rng, 30)
     splits = list(TaskKFold(2).split(X, y, tasks))
-    search = MSSLRegressorCV(MSSLRegressor(features="spline", noise=1.0), scoring=scoring, **QUICK | {"cv": splits})
+    search = MSSLRegressorCV(
+        MSSLRegressor(features="spline", loss=Gaussian(noise_variance=1.0)), scoring=scoring, **QUICK | {"cv": splits}
+    )
     search.set_params(
         param_grid={**QUICK["param_grid"], "prior_strength": [2.0], "shared_mean": [False]}, search_tol=1e-9
     ).fit(X, y, tasks=tasks)
     for number, (train, test) in enumerate(splits):
-        model = MSSLRegressor(features="spline", noise=1.0).set_params(**search.best_params_)
+        model = MSSLRegressor(features="spline", loss=Gaussian(noise_variance=1.0)).set_params(**search.best_params_)
         model.fit(X[train], y[train], tasks=tasks[train])
         error = np.mean((model.predict(X[test], tasks=tasks[test]) - y[test]) ** 2)
         found = search.cv_results_[f"split{number}_test_score"][search.best_index_]

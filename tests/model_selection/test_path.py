@@ -11,6 +11,7 @@ from mssl.estimators.limits import border
 from mssl.exceptions import ParameterError
 from mssl.model_selection import regularization_path
 from mssl.model_selection.chains import EMPTY
+from mssl.paper import PaperMSSL, PaperMSSLClassifier
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,9 @@ def test_every_point_is_the_certified_fit_of_its_parameters(data):
 
 
 @pytest.mark.parametrize("factor", [1.0, 100.0])
-@pytest.mark.parametrize("formulation", ["unified", "paper"])
-def test_precisions_are_those_of_the_estimator_in_its_units(data, factor, formulation):
-    base = MSSLRegressor(formulation=formulation, tol=1e-10, max_iter=2000)
+@pytest.mark.parametrize("make", [MSSLRegressor, PaperMSSL])
+def test_precisions_are_those_of_the_estimator_in_its_units(data, factor, make):
+    base = make(tol=1e-10, max_iter=2000)
     y = factor * data.y
     lambdas = base.limits(data.X, y, tasks=data.tasks).graph_penalty * np.array([0.6, 0.2])
     path = regularization_path(data.X, y, data.tasks, estimator=base, graph_penalties=lambdas)
@@ -81,13 +82,13 @@ def _draw(kind, seed, n=12):
     return X, y, {"relation": "residual"} if kind == "residual" else {}
 
 
-@pytest.mark.parametrize("formulation", ["unified", "paper"])
+@pytest.mark.parametrize("make", [MSSLRegressor, PaperMSSL])
 @pytest.mark.parametrize("kind", ["gaussian", "residual", "poisson", "gamma"])
-def test_from_the_limit_on_the_graph_is_empty(kind, formulation):
+def test_from_the_limit_on_the_graph_is_empty(kind, make):
     for seed, more in enumerate([{}, {"coef_penalty": 0.5}, {"prior_strength": 3.0}]):
         # With few rows of counts the paper's prior draws all weights to zero, whatever λ is.
-        X, y, settings = _draw(kind, seed, 12 if formulation == "unified" else 60)
-        base = MSSLRegressor(formulation=formulation, **settings, **more)
+        X, y, settings = _draw(kind, seed, 12 if make is MSSLRegressor else 60)
+        base = make(**settings, **more)
         limit = base.limits(X, y).graph_penalty
         for share in (1.0001, 1.001, 1.01, 2.0):
             assert clone(base).set_params(graph_penalty=share * limit).fit(X, y).graph_.n_edges == 0
@@ -97,7 +98,7 @@ def test_from_the_limit_on_the_graph_is_empty(kind, formulation):
 @pytest.mark.parametrize("kind", ["gaussian", "residual"])
 def test_limits_of_the_papers_formulation_follow_its_units(kind):
     X, y, settings = _draw(kind, 0)
-    base = MSSLRegressor(formulation="paper", tol=1e-10, max_iter=2000, **settings)
+    base = PaperMSSL(tol=1e-10, max_iter=2000, **settings)
     limit = base.limits(X, y).graph_penalty
     model = clone(base).set_params(graph_penalty=1.0001 * limit).fit(X, y)
     Q = model.coef_.T if kind == "gaussian" else y - model.predict(X)
@@ -153,7 +154,7 @@ def test_a_path_needs_an_estimator_with_both_penalties(data, estimator):
 def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, search):
     X, y, settings = _draw("residual" if kind == "residuals" else "gaussian", 0, 24)
     labels = kind == "labels"
-    single = MSSLClassifier(formulation="paper") if labels else MSSLRegressor(formulation="paper", **settings)
+    single = PaperMSSLClassifier() if labels else PaperMSSL(**settings)
     model = (MSSLClassifierCV if labels else MSSLRegressorCV)(single, search=search, cv=2)
     y = (y > 0).astype(int) if labels else y
     model.fit(X, y)

@@ -19,6 +19,8 @@ from mssl import (
 from mssl.data.folds import Folds
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
+from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.chains import Dataset, follow
 from mssl.model_selection.scores import make_folds
@@ -54,7 +56,7 @@ def _both_folds(template, X, y, weights=None, cv=None, **more):
         ("shared", {}),
         ("aligned", {}),
         ("long", {"fit_intercept": False}),
-        ("shared", {"scale_features": False}),
+        ("shared", {"features": Linear(scale=False)}),
         ("long", {"shared_mean": 500.0}),
     ],
 )
@@ -99,11 +101,11 @@ def test_units_of_the_deviance_know_nothing_of_the_test_rows(loss):
         assert np.any(np.abs(same[1].noise / fold[1].noise - 1) > 0.1)
 
 
-@pytest.mark.parametrize(("loss", "noise"), [("bernoulli", "auto"), ("poisson", "auto"), ("gaussian", 3.0)])
+@pytest.mark.parametrize(("loss", "noise"), [("bernoulli", "auto"), ("poisson", "auto"), ("gaussian", 9.0)])
 def test_known_dispersions_are_the_units_as_they_are(loss, noise):
     data, more = _data("long", n_samples=60)
     y = data.y if loss == "gaussian" else np.arange(len(data.y)) // 2 % 2
-    template = MultiTaskGLM(Independent(), loss=loss, noise=noise)
+    template = MultiTaskGLM(Independent(), loss=loss).set_params(loss__noise_variance=noise)
     for folds in _both_folds(template, data.X, y, **more):
         for fold in folds:
             np.testing.assert_array_equal(fold.noise, np.full(5, 1.0 if noise == "auto" else 9.0))
@@ -192,7 +194,7 @@ def test_table_is_ready_for_a_frame():
 def test_an_infinite_graph_penalty_is_one_ridge_for_all_tasks(mean):
     data, more = _data("long")
     model = MSSLRegressor(np.inf, prior_strength=5.0, shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
-    noise = np.exp(np.mean(np.log(model.noise_**2)))
+    noise = np.exp(np.mean(np.log(model.noise_variance_)))
     plain = MultiTaskGLM(Independent(5.0 / noise), shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(model.precision_, 5.0 / noise * np.eye(5), rtol=1e-12)
@@ -412,7 +414,7 @@ def test_classifier_chooses_and_predicts():
 def test_general_estimator_over_any_parameters():
     data, more = _data("long")
     grid = {"structure__alpha": [0.1, 1.0, 10.0], "penalty__alpha": [0.0, 2.0]}
-    estimator = MultiTaskGLM(Independent(), L1(), noise=1.0, scale_features=False)
+    estimator = MultiTaskGLM(Independent(), L1(), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False))
     search = MSSLRegressorCV(estimator, grid, refit="best", cv=4).fit(data.X, data.y, **more)
     assert len(search.cv_results_["params"]) == 6
     plain = clone(estimator).set_params(**search.best_params_).fit(data.X, data.y, **more)
@@ -478,7 +480,9 @@ def _gain_kept(seed):
 
     rows = [data.tasks == task for task in np.unique(data.tasks)]
     plain = error(np.stack([LinearRegression().fit(data.X[own], data.y[own]).coef_ for own in rows]))
-    known = MultiTaskGLM(FixedPrecision(data.precision), noise=1, scale_features=False)
+    known = MultiTaskGLM(
+        FixedPrecision(data.precision), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False)
+    )
     oracle = error(known.fit(data.X, data.y, tasks=data.tasks).coef_)
     return (plain - error(MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks).coef_)) / (plain - oracle)
 

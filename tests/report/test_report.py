@@ -133,7 +133,7 @@ def fake(K=6, d=4, names=None, edges=True, **more):
         precision=precision,
         partial_correlation=partial_correlation(precision),
         graph=TaskGraph.from_precision(precision, tasks=names),
-        noise=np.ones(K),
+        noise_variance=np.ones(K),
         mean_variance=0.0,
         more=more,
     )

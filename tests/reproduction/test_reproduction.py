@@ -23,6 +23,7 @@ from scipy.stats import ttest_rel
 import mssl_reproduction as experiments
 from mssl import presets
 from mssl.exceptions import DataError, DatasetError, ParameterError
+from mssl.features import Linear
 from mssl_reproduction import classification, climate, figures, methods, sample_size, scaling, sets
 from mssl_reproduction.page import Claim, Comparison, Page, published
 from mssl_reproduction.runner import Experiment, Results, crossed, read_records, run_experiment
@@ -516,9 +517,9 @@ def test_scaling_shows_what_division_and_one_sided_intercepts_do(tmp_path):
 def test_weights_of_one_over_n_are_a_strength_of_n(rng):
     """A loss divided by n at λ is the sum at nλ."""
     X, y, tasks = rng.standard_normal((60, 4)), rng.integers(0, 2, 60), np.repeat([0, 1, 2], 20)
-    free = {"loss": "bernoulli", "scale_features": False, "tol": 1e-10}
-    divided = presets.low_rank(0.1, **free).fit(X, y, tasks=tasks, sample_weight=np.full(60, 1 / 20))
-    summed = presets.low_rank(2.0, **free).fit(X, y, tasks=tasks)
+    free = {"loss": "bernoulli", "features": Linear(scale=False), "tol": 1e-10}
+    divided = presets.low_rank(0.1).set_params(**free).fit(X, y, tasks=tasks, sample_weight=np.full(60, 1 / 20))
+    summed = presets.low_rank(2.0).set_params(**free).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(divided.coef_, summed.coef_, atol=1e-4)
 
 

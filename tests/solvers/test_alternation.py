@@ -11,6 +11,7 @@ from mssl import MSSLClassifier, MSSLRegressor, kernels
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError
+from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
@@ -415,7 +416,7 @@ def test_steps_of_a_graph_are_asked_for_no_more_than_rounding(monkeypatch):
     y = np.tile([0, 1, 0, 1, 1, 0], 10)
     asked, update = [], SparsePrecision.update
     monkeypatch.setattr(SparsePrecision, "update", lambda *args: asked.append(args[-1]) or update(*args))
-    model = MSSLClassifier(0.02, coef_penalty=1e3, shared_mean=6.0, scale_features=False).fit(X, y, tasks=tasks)
+    model = MSSLClassifier(0.02, coef_penalty=1e3, shared_mean=6.0, features=Linear(scale=False)).fit(X, y, tasks=tasks)
     assert not model.coef_.any()
     assert len(asked) > 15
     assert min(asked) >= 1e-12 * abs(model.result_.objective)

@@ -13,7 +13,10 @@ from scipy import sparse
 from mssl import MSSLRegressor, MultiTaskGLM
 from mssl.data.design import Design
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
+from mssl.losses import Gaussian
 from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.paper import PaperMSSL
 from mssl.solvers.base import Status
 from mssl.solvers.linear import MOST_UNKNOWNS, solve_exactly
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic, value_rounding
@@ -106,7 +109,8 @@ def test_collinear_features_and_little_noise_end_converged_and_without_a_rise(ra
     random = np.random.default_rng(rank)
     K, n, d = 3, 20, 2 * rank
     tasks = np.repeat(np.arange(K), n)
-    settings = [{}, {"noise": 1.0}, {"noise": 1.0, "shared_mean": False}, {"noise": 0.02}, {"prior_strength": 0.02}]
+    one, little = Gaussian(noise_variance=1.0), Gaussian(noise_variance=4e-4)
+    settings = [{}, {"loss": one}, {"loss": one, "shared_mean": False}, {"loss": little}, {"prior_strength": 0.02}]
     for size, parameters in itertools.product([1e2, 1e4, 1e6], settings):
         X = random.standard_normal((K * n, rank)) @ random.standard_normal((rank, d))
         y = size * (X * random.standard_normal((K, d))[tasks]).sum(axis=1) + random.standard_normal(K * n)
@@ -124,7 +128,9 @@ def test_the_objective_is_that_of_the_rows(size):
     """A fit that is nearly perfect in units of the noise: constants minus products would have no digit left."""
     X, y, tasks = problem(3)
     y = size * y
-    model = MultiTaskGLM(Independent(1e-9), noise=1.0, scale_features=False).fit(X, y, tasks=tasks)
+    model = MultiTaskGLM(Independent(1e-9), loss=Gaussian(noise_variance=1.0), features=Linear(scale=False)).fit(
+        X, y, tasks=tasks
+    )
     loss = 0.5 * np.sum((model.predict(X, tasks=tasks) - y) ** 2)
     prior = 0.5 * 1e-9 * np.sum(model.coef_**2)
     assert model.objective_ == pytest.approx(loss + prior, rel=1e-9)
@@ -184,7 +190,7 @@ def test_features_that_squares_cannot_hold_are_refused_one_by_one():
     X, y, tasks = problem(7)
     X[:, 2] *= 1e-80
     with pytest.raises(DataError, match="Feature 2 varies by up to"):
-        MSSLRegressor(formulation="paper").fit(X, y, tasks=tasks)
+        PaperMSSL().fit(X, y, tasks=tasks)
 
 
 def exactly_above_the_best(X, y, C, W):

@@ -17,8 +17,10 @@ from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
+from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model.objective import mean_share, paper_scale
+from mssl.paper import PaperMSSL
 from mssl.penalties import L1
 from mssl.solvers import alternation as alternating
 from mssl.solvers.alternation import FitResult
@@ -28,7 +30,7 @@ from mssl.structures import FixedPrecision, Independent, KnownEdges, SparsePreci
 from mssl.structures import sparse as sparse_precision
 from mssl.structures.base import StructureStep
 
-PLAIN = {"noise": 1.0, "scale_features": False}
+PLAIN = {"loss__noise_variance": 1.0, "features": Linear(scale=False)}
 
 
 def problem(
@@ -47,7 +49,7 @@ def problem(
 
 def test_one_task_without_penalty_is_ridge() -> None:
     X, y, _ = problem(sizes=(40,))
-    ours = MultiTaskGLM(Independent(3.0), tol=1e-12, **PLAIN).fit(X, y)
+    ours = MultiTaskGLM(Independent(3.0), tol=1e-12).set_params(**PLAIN).fit(X, y)
     theirs = Ridge(alpha=3.0).fit(X, y)
     np.testing.assert_allclose(ours.coef_[0], theirs.coef_, rtol=1e-6)
     np.testing.assert_allclose(ours.intercept_[0], theirs.intercept_, rtol=1e-6)
@@ -57,14 +59,14 @@ def test_one_task_without_penalty_is_ridge() -> None:
 def test_one_task_with_l1_alone_is_the_lasso(solver: str) -> None:
     X, y, _ = problem(sizes=(40,))
     gamma = 20.0
-    ours = MultiTaskGLM(Independent(0.0), L1(gamma), solver=solver, tol=1e-12, **PLAIN).fit(X, y)
+    ours = MultiTaskGLM(Independent(0.0), L1(gamma), solver=solver, tol=1e-12).set_params(**PLAIN).fit(X, y)
     theirs = Lasso(alpha=gamma / len(y), tol=1e-12).fit(X, y)
     np.testing.assert_allclose(ours.coef_[0], theirs.coef_, atol=1e-5)
 
 
 def test_independent_tasks_are_elastic_nets() -> None:
     X, y, tasks = problem()
-    ours = MultiTaskGLM(Independent(2.0), L1(5.0), tol=1e-12, **PLAIN).fit(X, y, tasks=tasks)
+    ours = MultiTaskGLM(Independent(2.0), L1(5.0), tol=1e-12).set_params(**PLAIN).fit(X, y, tasks=tasks)
     for k in range(3):
         n = np.sum(tasks == k)
         net = ElasticNet(alpha=7.0 / n, l1_ratio=5.0 / 7.0, tol=1e-12).fit(X[tasks == k], y[tasks == k])
@@ -75,7 +77,7 @@ def test_independent_tasks_are_elastic_nets() -> None:
 def test_fixed_precision_solves_its_normal_equations() -> None:
     X, y, tasks = problem()
     Omega = np.array([[2.0, -1.0, 0.0], [-1.0, 2.5, -0.5], [0.0, -0.5, 1.0]])
-    model = MultiTaskGLM(FixedPrecision(Omega), tol=1e-12, **PLAIN).fit(X, y, tasks=tasks)
+    model = MultiTaskGLM(FixedPrecision(Omega), tol=1e-12).set_params(**PLAIN).fit(X, y, tasks=tasks)
     d = X.shape[1]
     centred = [X[tasks == k] - X[tasks == k].mean(0) for k in range(3)]
     H = np.kron(Omega, np.eye(d))
@@ -167,7 +169,7 @@ def test_units_of_a_target_do_not_matter() -> None:
     ]
     np.testing.assert_allclose(fits[1].coef_ / factor[:, None], fits[0].coef_, atol=1e-5)
     np.testing.assert_allclose(fits[1].partial_correlation_, fits[0].partial_correlation_, atol=1e-5)
-    np.testing.assert_allclose(fits[1].noise_ / factor, fits[0].noise_, rtol=1e-9)
+    np.testing.assert_allclose(fits[1].noise_variance_ / factor**2, fits[0].noise_variance_, rtol=1e-9)
 
 
 def test_units_of_a_feature_do_not_matter() -> None:
@@ -186,23 +188,23 @@ def test_unscaled_features_of_any_size_fit_exactly_or_are_refused(size: float) -
     scaled = MSSLRegressor().fit(size * X, y)
     np.testing.assert_allclose(size * scaled.coef_, MSSLRegressor().fit(X, y).coef_, atol=1e-6)
     if 1e-76 < size < 1e76:
-        plain = MultiTaskGLM(Independent(1.0), scale_features=False).fit(X, y)
-        large = MultiTaskGLM(Independent(size**2), scale_features=False).fit(size * X, y)
+        plain = MultiTaskGLM(Independent(1.0), features=Linear(scale=False)).fit(X, y)
+        large = MultiTaskGLM(Independent(size**2), features=Linear(scale=False)).fit(size * X, y)
         np.testing.assert_allclose(size * large.coef_, plain.coef_, rtol=1e-9)
         return
     for model in (
-        MSSLRegressor(scale_features=False),
-        MSSLRegressor(scale_features=False, relation="residual", coef_penalty=0.1),
-        MSSLRegressor(formulation="paper"),
-        MultiTaskGLM(Independent(1.0), scale_features=False),
-        MultiTaskGLM(Independent(1.0), loss="poisson", scale_features=False),
-        MSSLClassifier(scale_features=False),
+        MSSLRegressor(features=Linear(scale=False)),
+        MSSLRegressor(features=Linear(scale=False), relation="residual", coef_penalty=0.1),
+        PaperMSSL(),
+        MultiTaskGLM(Independent(1.0), features=Linear(scale=False)),
+        MultiTaskGLM(Independent(1.0), loss="poisson", features=Linear(scale=False)),
+        MSSLClassifier(features=Linear(scale=False)),
     ):
         targets = y > 0 if isinstance(model, MSSLClassifier) else np.round(np.abs(y))
         for features in (size * X, sparse.csr_array(size * X)):
             if sparse.issparse(features) and getattr(model, "relation", "coef") == "residual":
                 continue  # which take dense features only
-            with pytest.raises(DataError, match="Use scale_features=True, or other units"):
+            with pytest.raises(DataError, match="Use features='linear', or other units"):
                 model.fit(features[:20], targets[:20])
 
 
@@ -260,9 +262,14 @@ def test_from_gamma_max_on_all_weights_vanish() -> None:
 
 def test_a_strong_coupling_with_a_mean_pools() -> None:
     X, y, tasks = problem()
-    model = MSSLRegressor(1.0, prior_strength=1e7, shared_mean=1e6, noise=1.0, scale_features=False, tol=1e-8).fit(
-        X, y, tasks=tasks
-    )
+    model = MSSLRegressor(
+        1.0,
+        prior_strength=1e7,
+        shared_mean=1e6,
+        loss=Gaussian(noise_variance=1.0),
+        features=Linear(scale=False),
+        tol=1e-8,
+    ).fit(X, y, tasks=tasks)
     dummies = (tasks[:, None] == np.arange(3)).astype(float)
     pooled = LinearRegression(fit_intercept=False).fit(np.c_[X, dummies], y).coef_
     np.testing.assert_allclose(model.coef_, np.broadcast_to(pooled[:5], (3, 5)), atol=1e-3)
@@ -407,11 +414,11 @@ def paper_objective(X: np.ndarray, y: np.ndarray, tasks: np.ndarray, model: MSSL
 @pytest.mark.parametrize(("lam", "gamma"), [(0.5, 0.1), (5.0, 1.0), (0.05, 2.0)])
 def test_the_papers_objective_is_reached_as_printed(lam: float, gamma: float) -> None:
     data = make_clustered_tasks(random_state=0, n_tasks=6, clusters=((0, 1, 2), (3, 4)), n_features=8, n_samples=25)
-    args = {"formulation": "paper", "tol": 1e-9, "max_iter": 2000}
-    fast = MSSLRegressor(lam, gamma, **args).fit(data.X, data.y, tasks=data.tasks)
+    args = {"tol": 1e-9, "max_iter": 2000}
+    fast = PaperMSSL(lam, gamma, **args).fit(data.X, data.y, tasks=data.tasks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the reference may well stop short of so small a gap
-        slow = MSSLRegressor(SparsePrecision(lam, solver="admm"), gamma, solver="fista", **args).fit(
+        slow = PaperMSSL(SparsePrecision(lam, solver="admm"), gamma, solver="fista", **args).fit(
             data.X, data.y, tasks=data.tasks
         )
     ours, theirs = (paper_objective(data.X, data.y, data.tasks, m) for m in (fast, slow))
@@ -419,7 +426,7 @@ def test_the_papers_objective_is_reached_as_printed(lam: float, gamma: float) ->
     # The literal objective cannot fall along any single block at the end.
     rng = np.random.default_rng(0)
     for _ in range(20):
-        moved = MSSLRegressor(lam, gamma).set_params(formulation="paper")
+        moved = PaperMSSL(lam, gamma)
         moved.__dict__.update(fast.__dict__)
         moved.coef_ = fast.coef_ * (1 + 1e-3 * rng.normal(size=fast.coef_.shape))
         assert paper_objective(data.X, data.y, data.tasks, moved) >= ours - 1e-6 * abs(ours)
@@ -507,12 +514,11 @@ def test_hard_cases_end_in_a_finite_certified_fit(make: object, gamma: float) ->
         ({"graph_penalty__shrinkage": -0.1}, "shrinkage"),
         ({"shared_mean": "yes"}, "shared_mean"),
         ({"shared_mean": -1.0}, "shared_mean"),
-        ({"noise": 0.0}, "noise"),
-        ({"noise": [1.0, 2.0]}, "one a task"),
+        ({"loss__noise_variance": 0.0}, "noise_variance"),
+        ({"loss__noise_variance": [1.0, 2.0]}, "one per task"),
         ({"tol": 0.0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
-        ({"formulation": "mine"}, "formulation"),
-        ({"formulation": "paper", "graph_penalty": 0.0}, "unbounded below"),
+        ({"graph_penalty": SparsePrecision(0.0, normalize=False)}, "unbounded below"),
         ({"loss": "hinge"}, "loss"),
         ({"solver": "magic"}, "solver"),
         ({"graph_penalty__solver": "magic"}, "solver"),

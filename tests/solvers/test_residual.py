@@ -17,7 +17,9 @@ from mssl.data.design import Design
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_residual_graph
 from mssl.exceptions import NotAlignedError, ParameterError
+from mssl.losses import Gaussian
 from mssl.model.coupling import Coupling
+from mssl.paper import PaperMSSL
 from mssl.penalties import L1, L21, ElasticNet, EntrywisePenalty, Penalty
 from mssl.solvers import residual
 from mssl.solvers.base import Status
@@ -165,12 +167,10 @@ def test_identity_precision_is_one_lasso_a_task():
 
 @pytest.mark.parametrize("layout", ["shared", "aligned"])
 @pytest.mark.parametrize("gamma", [0.0, 4.0])
-@pytest.mark.parametrize("formulation", ["unified", "paper"])
-def test_the_objective_never_rises_and_ends_certified(layout, gamma, formulation):
+@pytest.mark.parametrize("make", [MSSLRegressor, PaperMSSL])
+def test_the_objective_never_rises_and_ends_certified(layout, gamma, make):
     data = make_residual_graph(random_state=2, layout=layout, shared_design=layout == "shared")
-    model = MSSLRegressor(0.3, ElasticNet(gamma, ridge=1.0), relation="residual", formulation=formulation).fit(
-        data.X, data.y
-    )
+    model = make(0.3, ElasticNet(gamma, ridge=1.0), relation="residual").fit(data.X, data.y)
     values = [record.objective for record in model.history_]
     assert np.all(np.diff(values) <= 1e-8 * abs(values[0]))
     assert model.result_.status is Status.CONVERGED
@@ -193,14 +193,12 @@ def literal_objective(model, data, lam, gamma):
 def test_paper_formulation_minimises_the_printed_objective():
     data = make_residual_graph(random_state=3, n_tasks=5, n_features=6, clusters=[[0, 1, 2]])
     lam, gamma = 4.0, 3.0
-    model = MSSLRegressor(lam, gamma, relation="residual", formulation="paper", tol=1e-8).fit(data.X, data.y)
+    model = PaperMSSL(lam, gamma, relation="residual", tol=1e-8).fit(data.X, data.y)
     best = literal_objective(model, data, lam, gamma)
     n, K = data.y.shape
     differences = []
     for factor in (1.0, 1.5):
-        other = MSSLRegressor(factor * lam, factor * gamma, relation="residual", formulation="paper").fit(
-            data.X, data.y
-        )
+        other = PaperMSSL(factor * lam, factor * gamma, relation="residual").fit(data.X, data.y)
         assert literal_objective(other, data, lam, gamma) >= best - 1e-4 * abs(best)
         literal = literal_objective(other, data, factor * lam, factor * gamma)
         differences.append(other.objective_ - n / K * literal)
@@ -254,7 +252,8 @@ def test_a_row_with_weight_two_is_the_row_given_twice():
     data = make_residual_graph(random_state=8, n_tasks=5, n_features=6, clusters=[[0, 1, 2]])
     twice = np.arange(len(data.X)) % 3 == 0
     index = np.concatenate([np.arange(len(data.X)), np.flatnonzero(twice)])
-    settings_ = {"graph_penalty": 0.3, "coef_penalty": 3.0, "relation": "residual", "noise": 1.0, "tol": 1e-9}
+    settings_ = {"graph_penalty": 0.3, "coef_penalty": 3.0, "relation": "residual", "tol": 1e-9}
+    settings_ |= {"loss": Gaussian(noise_variance=1.0)}
     weighted = MSSLRegressor(**settings_).fit(data.X, data.y, sample_weight=1.0 + twice)
     repeated = MSSLRegressor(**settings_).fit(data.X[index], data.y[index])
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
@@ -281,7 +280,9 @@ def test_limits_empty_the_graph_and_the_weights():
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 def test_from_the_strength_max_on_zero_weights_are_stationary(factor):
     data = make_residual_graph(random_state=10)
-    limit = MSSLRegressor(0.3, relation="residual", noise=1.0).limits(data.X, data.y).coef_penalty
+    limit = (
+        MSSLRegressor(0.3, relation="residual", loss=Gaussian(noise_variance=1.0)).limits(data.X, data.y).coef_penalty
+    )
     tasks = read_tasks(data.X, data.y)
     design, penalty = Design.build(tasks.X, None, 13), np.full(13, factor * limit)
     problem = residual.make_residual_problem(tasks, design, penalty, np.zeros(13))
@@ -415,7 +416,7 @@ def test_more_features_than_rows_works_with_a_penalty():
         shared_design=False,
         layout="aligned",
     )
-    model = MSSLRegressor(0.3, 9.0, noise=1.0, relation="residual").fit(data.X, data.y)
+    model = MSSLRegressor(0.3, 9.0, loss=Gaussian(noise_variance=1.0), relation="residual").fit(data.X, data.y)
     assert model.result_.status is Status.CONVERGED
     assert np.all(np.isfinite(model.coef_))
 
@@ -425,7 +426,7 @@ def test_weights_that_fit_every_row_are_told_to_be_penalised_more_and_that_helps
     rng = np.random.default_rng(3)
     X = rng.standard_normal((n, d))
     y = X[:, :K] + rng.standard_normal((n, K))
-    model = MSSLRegressor(relation="residual", noise=1.0, coef_penalty=0.1, max_iter=1)
+    model = MSSLRegressor(relation="residual", loss=Gaussian(noise_variance=1.0), coef_penalty=0.1, max_iter=1)
     with pytest.warns(ConvergenceWarning, match=f"{d} features fit {n} rows.*raise coef_penalty") as caught:
         model.fit(X, y)
     assert not any("rescale" in str(warning.message) for warning in caught)

@@ -144,7 +144,9 @@ def _few_rows(seed, rows, n_features=12, n_tasks=6):
 @pytest.mark.parametrize("seed", range(6))
 def test_noise_does_not_vanish_where_a_task_has_fewer_rows_than_features(seed):
     X, y, tasks = _few_rows(seed, 8)
-    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_variance_ / [
+        y[tasks == task].var(ddof=1) for task in range(6)
+    ]
     assert shares.min() > 0.05
 
 
@@ -152,7 +154,9 @@ def test_few_rows_beside_many_have_the_noise_share_of_the_others():
     X, y, tasks = _few_rows(0, 200)
     kept = (tasks > 0) | (np.arange(len(y)) < 6)
     X, y, tasks = X[kept], y[kept], tasks[kept]
-    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_variance_ / [
+        y[tasks == task].var(ddof=1) for task in range(6)
+    ]
     assert shares[1:].min() <= shares[0] <= shares[1:].max()
 
 
@@ -161,9 +165,9 @@ def test_with_many_rows_the_noise_is_that_of_the_task_alone():
     y = y * np.where(tasks == 2, 3.0, 1.0) + np.where(tasks == 4, 1.0, 0.0) * np.random.default_rng(0).normal(
         size=len(y)
     )
-    together = MSSLRegressor().fit(X, y, tasks=tasks).noise_
+    together = MSSLRegressor().fit(X, y, tasks=tasks).noise_variance_ ** 0.5
     alone = [MSSLRegressor().fit(X[tasks == task], y[tasks == task], tasks=tasks[tasks == task]) for task in range(6)]
-    np.testing.assert_allclose(together, [model.noise_[0] for model in alone], rtol=0.02)
+    np.testing.assert_allclose(together, [model.noise_variance_[0] ** 0.5 for model in alone], rtol=0.02)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 1.0, 4.0]))

@@ -12,7 +12,7 @@ from mssl.solvers import Solver
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("loss", ["gaussian", "poisson"])
-@pytest.mark.parametrize("parameters", [{}, {"coef_penalty": 1.0}, {"formulation": "paper"}, {"shared_mean": 1.0}])
+@pytest.mark.parametrize("parameters", [{}, {"coef_penalty": 1.0}, {"shared_mean": 1.0}])
 def test_more_starts_never_end_higher(loss, parameters):
     for seed in range(2):
         random = np.random.default_rng(seed)

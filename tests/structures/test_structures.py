@@ -13,6 +13,7 @@ from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskClassifier, MultiTaskG
 from mssl.data.layouts import stack_tasks
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
+from mssl.features import Linear
 from mssl.penalties import L1, L21, ElasticNet, Nuclear
 from mssl.solvers.base import Status
 from mssl.structures import (
@@ -33,7 +34,7 @@ from mssl.structures.laplacian import great_circle
 
 LAWS = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
-PLAIN = {"noise": 1.0, "scale_features": False, "tol": 1e-11}
+PLAIN = {"loss__noise_variance": 1.0, "features": Linear(scale=False), "tol": 1e-11}
 CHAIN = [(0, 1), (1, 2), (2, 3)]
 
 
@@ -149,7 +150,7 @@ def test_units_of_the_targets_cancel_where_the_structure_says_so(name):
 def test_given_structures_solve_their_normal_equations(name, layout):
     """Among them S²M²R against its closed form."""
     data, pairs = tasks_of(layout=layout)
-    model = fit(MultiTaskGLM(clone(GIVEN[name]), **PLAIN), data)
+    model = fit(MultiTaskGLM(clone(GIVEN[name])).set_params(**PLAIN), data)
     np.testing.assert_allclose(model.coef_, coupled_solution(pairs, precision_of(GIVEN[name])), atol=1e-6)
 
 
@@ -158,7 +159,7 @@ def test_given_structures_solve_their_normal_equations(name, layout):
 @pytest.mark.parametrize("name", ["independent", "fixed", "laplacian", "mean", "mean with ridge"])
 def test_given_structures_with_penalties_meet_the_subgradient_conditions(name, penalty, layout):
     data, pairs = tasks_of(layout=layout)
-    model = fit(MultiTaskGLM(clone(GIVEN[name]), clone(penalty), **PLAIN), data)
+    model = fit(MultiTaskGLM(clone(GIVEN[name]), clone(penalty)).set_params(**PLAIN), data)
     W = model.coef_
     smooth = [(X - X.mean(axis=0)).T @ (X @ w + b - y) for (X, y), w, b in zip(pairs, W, model.intercept_, strict=True)]
     G = np.stack(smooth) + precision_of(GIVEN[name]) @ W
@@ -171,14 +172,14 @@ def test_independent_is_the_familiar_estimator_of_every_task(loss, layout):
     (X, y, tasks), pairs = tasks_of(seed=2, layout=layout, n=40)
     if loss == "bernoulli":
         y, pairs = (y > 1).astype(int), [(X, (t > 1).astype(int)) for X, t in pairs]
-        model = MultiTaskClassifier(Independent(1.0), scale_features=False, tol=1e-11)
+        model = MultiTaskClassifier(Independent(1.0), features=Linear(scale=False), tol=1e-11)
         own = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
     elif loss == "poisson":
         y, pairs = np.round(np.exp(0.3 * y)), [(X, np.round(np.exp(0.3 * t))) for X, t in pairs]
-        model = MultiTaskGLM(Independent(40.0), loss="poisson", scale_features=False, tol=1e-11)
+        model = MultiTaskGLM(Independent(40.0), loss="poisson", features=Linear(scale=False), tol=1e-11)
         own = PoissonRegressor(alpha=1.0, tol=1e-10, max_iter=10_000)
     else:
-        model, own = MultiTaskGLM(Independent(1.0), **PLAIN), Ridge(1.0)
+        model, own = MultiTaskGLM(Independent(1.0)).set_params(**PLAIN), Ridge(1.0)
     fit(model, (X, y, tasks))
     for k, (X_k, y_k) in enumerate(pairs):
         own.fit(X_k, y_k)
@@ -189,7 +190,7 @@ def test_independent_is_the_familiar_estimator_of_every_task(loss, layout):
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
 def test_pooled_is_one_regression_with_task_intercepts(layout):
     data, pairs = tasks_of(layout=layout)
-    model = fit(MultiTaskGLM(Pooled(0.0), **PLAIN), data)
+    model = fit(MultiTaskGLM(Pooled(0.0)).set_params(**PLAIN), data)
     X = np.concatenate([X - X.mean(axis=0) for X, _ in pairs])
     y = np.concatenate([y - y.mean() for _, y in pairs])
     common = LinearRegression(fit_intercept=False).fit(X, y).coef_
@@ -202,13 +203,17 @@ def test_pooled_poisson_and_logistic_agree_with_dummies():
     data, pairs = tasks_of(seed=3, layout="long", n=40)
     X, y, tasks = data
     counts, dummies = np.round(np.exp(0.3 * y)), (tasks[:, None] == np.arange(4)).astype(float)
-    pooled = MultiTaskGLM(Pooled(5.0), loss="poisson", scale_features=False, tol=1e-10).fit(X, counts, tasks=tasks)
-    near = MultiTaskGLM(MeanRegularized(1e5, mean_alpha=5.0), loss="poisson", scale_features=False, tol=1e-10)
+    pooled = MultiTaskGLM(Pooled(5.0), loss="poisson", features=Linear(scale=False), tol=1e-10).fit(
+        X, counts, tasks=tasks
+    )
+    near = MultiTaskGLM(MeanRegularized(1e5, mean_alpha=5.0), loss="poisson", features=Linear(scale=False), tol=1e-10)
     near.fit(X, counts, tasks=tasks)
     np.testing.assert_allclose(pooled.coef_, near.coef_, atol=1e-3)
     np.testing.assert_array_equal(pooled.coef_, pooled.coef_[[0]].repeat(4, axis=0))
     classes = (y > 1).astype(int)
-    model = MultiTaskClassifier(Pooled(1.0), L1(0.5), scale_features=False, tol=1e-9).fit(X, classes, tasks=tasks)
+    model = MultiTaskClassifier(Pooled(1.0), L1(0.5), features=Linear(scale=False), tol=1e-9).fit(
+        X, classes, tasks=tasks
+    )
     eta = X @ model.coef_[0] + dummies @ model.intercept_
     slope = X.T @ (1 / (1 + np.exp(-eta)) - classes) + model.coef_[0]
     assert np.all(np.abs(slope) <= 4 * 0.5 + 1e-3)
@@ -219,8 +224,8 @@ def test_pooled_poisson_and_logistic_agree_with_dummies():
 def test_strong_coupling_is_pooling(name):
     data, _ = tasks_of()
     strong = {"laplacian": GraphLaplacian(1e6, edges=CHAIN), "mean": MeanRegularized(1e6)}[name]
-    near = fit(MultiTaskGLM(strong, **PLAIN | {"tol": 1e-9}), data).coef_
-    np.testing.assert_allclose(near, fit(MultiTaskGLM(Pooled(), **PLAIN), data).coef_, atol=1e-3)
+    near = fit(MultiTaskGLM(strong).set_params(**PLAIN | {"tol": 1e-9}), data).coef_
+    np.testing.assert_allclose(near, fit(MultiTaskGLM(Pooled()).set_params(**PLAIN), data).coef_, atol=1e-3)
 
 
 def test_mean_regularized_is_the_laplacian_of_the_complete_graph():
@@ -246,9 +251,9 @@ def test_mtrl_is_the_squared_trace_norm(seed):
 def test_mtrl_finds_the_minimum_of_the_squared_trace_norm(layout):
     """(α/2)‖W‖*² and τ‖W‖* have the same minimiser where τ = α‖W‖*."""
     data, _ = tasks_of(layout=layout, d=5)
-    mtrl = fit(MultiTaskGLM(TaskCovariance(0.5), **PLAIN | {"tol": 1e-10}), data)
+    mtrl = fit(MultiTaskGLM(TaskCovariance(0.5)).set_params(**PLAIN | {"tol": 1e-10}), data)
     strength = 0.5 * np.linalg.svd(mtrl.coef_, compute_uv=False).sum()
-    low_rank = fit(MultiTaskGLM(Independent(0.0), Nuclear(strength), **PLAIN), data)
+    low_rank = fit(MultiTaskGLM(Independent(0.0), Nuclear(strength)).set_params(**PLAIN), data)
     np.testing.assert_allclose(mtrl.coef_, low_rank.coef_, atol=2e-4)
 
 
@@ -275,9 +280,9 @@ def test_certificates_of_spectral_structures_bound_the_distance_from_the_global_
 
     least = minimize(objective, truth.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 5000}).fun
     rows, tasks = X.reshape(-1, d), np.repeat(np.arange(K), 12)
-    free = {"noise": 1.0, "scale_features": False, "fit_intercept": False}
+    free = {"loss__noise_variance": 1.0, "features": Linear(scale=False), "fit_intercept": False}
     for tol in (1e-2, 1e-4, 1e-10):
-        model = MultiTaskGLM(structure, **free, tol=tol).fit(rows, y.ravel(), tasks=tasks)
+        model = MultiTaskGLM(structure, tol=tol).set_params(**free).fit(rows, y.ravel(), tasks=tasks)
         assert model.result_.status is Status.CONVERGED
         value = objective(model.result_.W)[0]
         assert model.result_.objective == pytest.approx(value, rel=1e-8)
@@ -298,7 +303,7 @@ def test_smoothing_of_mtrl_costs_no_more_than_its_bound():
 
 def test_as_many_clusters_as_tasks_is_a_ridge():
     data, pairs = tasks_of()
-    model = fit(MultiTaskGLM(Clustered(4, alpha=2.0, spread=0.3), **PLAIN), data)
+    model = fit(MultiTaskGLM(Clustered(4, alpha=2.0, spread=0.3)).set_params(**PLAIN), data)
     np.testing.assert_allclose(model.coef_, coupled_solution(pairs, 0.6 * np.eye(4)), atol=1e-6)
 
 

@@ -20,7 +20,7 @@ from mssl import (
     transfer_report,
 )
 from mssl.estimators.base import MultiTaskEstimator
-from mssl.losses import Loss, Poisson
+from mssl.losses import Gaussian, Loss, Poisson
 from mssl.penalties import L1
 from mssl.structures import Independent, KnownEdges, SparsePrecision
 from mssl.transfer import TransferReport
@@ -32,7 +32,8 @@ y = X @ np.ones(3)
 tasks = np.repeat(["a", "b", "c"], 20)
 
 model = MSSLRegressor(
-    graph_penalty=SparsePrecision(0.1, edge_constraints=KnownEdges(forbidden=[("a", "b")])), noise=1.0
+    graph_penalty=SparsePrecision(0.1, edge_constraints=KnownEdges(forbidden=[("a", "b")])),
+    loss=Gaussian(noise_variance=1.0),
 ).fit(X, y, tasks=tasks)
 assert_type(model, MSSLRegressor)
 assert_type(model.coef_, Array)
@@ -59,7 +60,7 @@ assert_type(
 
 general = MultiTaskGLM(SparsePrecision(0.1), L1(0.2), loss=Poisson()).fit(X, np.abs(np.round(y)), tasks=tasks)
 assert_type(general, MultiTaskGLM)
-ridge = presets.ridge(alpha=2.0, noise=1.0)
+ridge = presets.ridge(alpha=2.0, loss=Gaussian(noise_variance=1.0))
 ridge.fit(X, y, tasks=tasks).coef_.sum()
 report = transfer_report(MultiTaskGLM(Independent(1.0)), X, y, tasks, X_test=X, y_test=y, tasks_test=tasks)
 assert_type(report, TransferReport)

@@ -687,8 +687,9 @@ def _require_range(stored: DenseBlocks | SparseBlocks) -> None:
     if odd.any():
         j = int(np.argmax(odd))
         raise DataError(
-            f"Feature {j} varies by up to {sizes[j]:.2g} and is not scaled (scale_features=False); sums of squares can "
-            f"be computed from {low:g} to {high:g}. Use scale_features=True, or other units (and penalties to suit)."
+            f"Feature {j} varies by up to {sizes[j]:.2g} and is not scaled (features=Linear(scale=False)); sums of "
+            f"squares can be computed from {low:g} to {high:g}. Use features='linear', or other units "
+            "(and penalties to suit)."
         )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, overload
 
+import numpy as np
+
 from mssl._typing import Array, Labels
+from mssl._validation import warn
 from mssl.estimators.fitted import INPUT, Fitted, Input
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
@@ -51,7 +54,7 @@ class FittedAttributes:
 
     coef_ = Of[Array]()
     intercept_ = Of[Array]()
-    noise_ = Of[Array]()
+    noise_variance_ = Of[Array]()
     mean_coef_ = Of[Array]()
     mean_variance_ = Of[float]()
     unseen_ = Of[str]()
@@ -90,6 +93,14 @@ class FittedAttributes:
     ignored_columns_ = Of[tuple[str, ...]]()
     has_offset_ = Of[bool]()
     table_ = Of[Any]()
+
+    @property
+    def noise_(self) -> Array:
+        """Standard deviations of the noise: the roots of ``noise_variance_``, which take their place."""
+        warn(
+            f"`noise_` of {type(self).__name__} is now `noise_variance_`, its square; it goes with 0.3.", FutureWarning
+        )
+        return np.sqrt(self.noise_variance_)
 
     @property
     def _input(self) -> Input:

@@ -7,18 +7,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._html import Html, tag
-from mssl._typing import Array, ClassWeight, Labels, Mask
+from mssl._typing import (
+    Array,
+    BaseEstimator,
+    CallbackSupportMixin,
+    ClassifierMixin,
+    ClassWeight,
+    Labels,
+    Mask,
+    SharedMean,
+)
 from mssl._validation import check_choice, refused, warn
 from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import read_features
@@ -37,7 +44,7 @@ from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
-from mssl.features import fit_maps
+from mssl.features import FeatureBlocks, FeatureMap, Linear, are_scaled, fit_maps, is_linear
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
@@ -95,7 +102,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     verbose: int
     loss: str | Loss
     # Of estimators that have no such parameters.
-    features: str | Sequence[Any] = "linear"
+    features: str | FeatureMap | Sequence[Any] = "linear"
     missing: str = "error"
     categorical_features: Sequence[str | int] | None = None
     target_transform: str | None = None
@@ -109,6 +116,10 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _part(self, name: str, value: Any) -> Any:
         """A parameter's value as an object of its own: a copy, or what a number or a word stands for."""
         return copy(value) if isinstance(value, BaseEstimator) else self._parts[name](value)
+
+    def _hold(self, name: str) -> None:
+        """Make a parameter's value an object of its own."""
+        setattr(self, name, self._part(name, getattr(self, name)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` those of their parts too, such as ``graph_penalty__shrinkage``.
@@ -230,13 +241,45 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return estimator_html(self, super()._repr_html_inner())
 
 
+def noise_of_loss(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+    """The loss with the noise that was a parameter up to 0.1.0, in standard deviations."""
+    loss = copy(resolve_loss(held["loss"]))
+    if not isinstance(value, str):
+        variance = np.square(np.asarray(value, dtype=float))
+        loss.noise_variance = variance if variance.ndim else float(variance)
+    return {"loss": loss}
+
+
+def scale_of_features(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
+    """The features that a parameter of 0.1.0 said to leave in their own units."""
+    features = held["features"]
+    if value or not are_scaled(features):
+        return {}
+    if is_linear(features):
+        return {"features": Linear(scale=False)}
+    if isinstance(features, str):
+        features = FeatureBlocks(features).parts()
+    return {"features": [Linear(scale=False), *(part for part in features if not isinstance(part, Linear))]}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class MultiTaskEstimator(TaskEstimator):
     """What all estimators of the one objective share: run the alternation, keep what it found.
 
     Subclasses say which :class:`mssl.estimators.spec.FitSpec` their parameters stand for.
     """
 
-    warm_start: bool
+    shared_mean: SharedMean = "auto"
+    fit_intercept: bool = True
+    solver: str | Solver = "auto"
+    warm_start: bool = False
+    features: str | FeatureMap | Sequence[Any] = "linear"
+    missing: str = "error"
+    categorical_features: Sequence[str | int] | None = None
+    task_column: Hashable | None = None
+    tol: float = 1e-6
+    max_iter: int = 200
+    verbose: int = 0
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -285,7 +328,7 @@ class MultiTaskEstimator(TaskEstimator):
             loss=spec.loss,
             coef=coef,
             intercept=intercept,
-            noise=unit * np.sqrt(prepared.noise),
+            noise_variance=unit**2 * prepared.noise,
             mean_coef=unit * result.mean / prepared.scales,
             mean_variance=unit**2 * prepared.mean_variance,
             precision=spec.user_precision(prepared, result),
@@ -306,7 +349,7 @@ class MultiTaskEstimator(TaskEstimator):
         tasks have in common, and a shared mean of small variance is nearly zero. The intercept keeps the tasks' average
         level at their mean features.
         """
-        rule = "error" if getattr(self, "shared_mean", False) is False else "mean"
+        rule = "error" if self.shared_mean is False else "mean"
         coef, level = self.coef_.mean(axis=0), self.intercept_
         if centres is not None:
             level = level + np.einsum("kd,kd->k", centres, self.coef_ - coef)
@@ -327,7 +370,7 @@ class MultiTaskEstimator(TaskEstimator):
             The flat rows that maps may learn from; all by default.
         """
         self.maps_ = None
-        if isinstance(self.features, str) and self.features == "linear":
+        if is_linear(self.features):
             return data
         self.maps_ = fit_maps(self.features, data, training)
         names = feature_labels(data.feature_names, data.n_features)
@@ -454,8 +497,8 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     elif spec.structure.relates == "residual" and features >= result.scale.n_rows:
         remedy = (
             f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, which leaves the graph hardly "
-            "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
-            f"far too small, or else raise max_iter (now {settings.max_iter})"
+            "any residuals to learn from: raise coef_penalty or ridge, give the loss a noise_variance if its "
+            f"estimate (noise_variance_) is far too small, or else raise max_iter (now {settings.max_iter})"
         )
     elif result.status is Status.MAX_ITER:
         remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
@@ -533,7 +576,7 @@ class MeanPredictor(TaskPredictor):
 
     def _back(self, predictor: Array, rows: Rows) -> Array:
         """Means of the targets themselves, given those on the scale of the fit and the noise there."""
-        variance = self.noise_**2
+        variance = self.noise_variance_
         if rows.index is not None:
             variance = np.where(rows.index < 0, variance.mean(), variance[rows.index])
         return predictor if self.target_ is None else self.target_.mean(predictor, variance)
@@ -567,7 +610,6 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     class_weight: ClassWeight
     # Fixed by the loss; the estimators of means have them as parameters.
     loss = "bernoulli"
-    noise = "auto"
     _numeric = False
 
     def _loss(self) -> Loss:

@@ -6,9 +6,8 @@ from collections.abc import Hashable
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
 
-from mssl._typing import Array, Index
+from mssl._typing import Array, BaseEstimator, Index, RegressorMixin
 from mssl._validation import refused
 from mssl.data.inputs import as_table, read_offset
 from mssl.data.layouts import TaskData, read_tasks

@@ -14,13 +14,12 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 from scipy.linalg import solve_triangular
-from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._progress import Progress
-from mssl._typing import Array, ClassWeight, Index
+from mssl._typing import Array, ClassWeight, Index, RegressorMixin
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
@@ -188,6 +187,8 @@ class BayesianEstimator(TaskEstimator):
         check_choice("residual_covariance", self.residual_covariance, ("auto", "independent", "shared"))
         intercepts, both = check_choice("intercepts", self.intercepts, ("auto", "free", "shrunk", "none")), False
         check_number("tol", self.tol, above=0)
+        if not isinstance(loss.noise_variance, str):
+            raise refused("loss", loss, "Bayesian fits learn the noise: leave noise_variance at 'auto'")
         check_whole_number("max_iter", self.max_iter, low=1)
         if intercepts == "auto":
             intercepts = "shrunk" if data.layout == "long" and data.n_tasks > 2 else "free"
@@ -254,7 +255,7 @@ class BayesianEstimator(TaskEstimator):
         K, D = len(self.tasks_), len(self.features_)
         coef, square, level = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K)
         mean, mean_level, relevance = np.zeros(D), 0.0, np.zeros(D)
-        noise, covariance, edf = np.zeros(K), np.zeros((K, K)), np.zeros(K)
+        covariance, edf = np.zeros((K, K)), np.zeros(K)
         residual = np.zeros((K, K))
         for member in ensemble.members:
             fit, weight = member.fit, member.weight
@@ -272,7 +273,6 @@ class BayesianEstimator(TaskEstimator):
             T, R = fit.task_covariances()
             covariance += weight * T
             residual += weight * spread**2 * R
-        noise = np.sqrt(np.diag(residual))
         coef, level = typed(coef, level, dtype)
         std = np.sqrt(np.maximum(square - coef**2, 0.0))
         precision = _inverse(covariance)
@@ -288,7 +288,7 @@ class BayesianEstimator(TaskEstimator):
             "precision": precision,
             "partial_correlation": partial_correlation(precision),
             "residual_covariance": residual,
-            "noise": noise,
+            "noise_variance": np.diag(residual).copy(),
             "errors": {"std": std, "dof": edf, "log_likelihood": None, "rows": None},
         }
 
@@ -516,8 +516,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Prior variances of the features' weights, of mean 1.
     task_covariance_, residual_covariance_ : ndarrays of shape (K, K)
         Covariance over tasks of the weights of a feature of relevance one, and of the errors.
-    noise_ : ndarray of shape (K,)
-        Noise standard deviations.
+    noise_variance_ : ndarray of shape (K,)
+        Variances of the noise.
     effective_dof_ : ndarray of shape (K,)
         Degrees of freedom that the weights of each task use.
     evidence_ : float

@@ -1,8 +1,8 @@
 """What a fit leaves: the learned numbers of an estimator, in the user's units, as one frozen object.
 
 The fields below are the one list of them. :mod:`mssl.estimators.attributes` reads them for users as ``coef_``,
-``noise_``, …; model files hold them by name, and :mod:`mssl.files.checks` compares what a file holds with the shapes
-that are given here.
+``noise_variance_``, …; model files hold them by name, and :mod:`mssl.files.checks` compares what a file holds with the
+shapes that are given here.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Fitted:
         Of one observation.
     coef, intercept : ndarrays of shape (K, d) and (K,)
         Weights, posterior means where there is a posterior.
-    noise : ndarray of shape (K,) or None
-        Standard deviations.
+    noise_variance : ndarray of shape (K,) or None
+        Of the noise, dispersions of other losses than least squares.
     mean_coef, mean_variance : ndarray of shape (d,) or None, and float or None
         The mean that all tasks share, and its variance.
     unseen, unseen_coef, unseen_intercept : {"mean", "error"}, ndarray of shape (d,) or None, float or None
@@ -109,7 +109,7 @@ class Fitted:
     loss: Loss
     coef: Array | None = field(metadata=_of("Kd"))  # None of seasonal means, which have no weights
     intercept: Array = field(metadata=_of("K"))
-    noise: Array | None = field(default=None, metadata=_of("K"))
+    noise_variance: Array | None = field(default=None, metadata=_of("K"))
     mean_coef: Array | None = field(default=None, metadata=_of("d"))
     mean_variance: float | None = None
     unseen: str = field(default="error", metadata={"words": ("mean", "error")})
@@ -204,6 +204,8 @@ def of_version_2(state: dict[str, Any]) -> dict[str, Any]:
     if "coef_" not in state or "loss_" not in state:  # not fitted, or a search
         return state
     known = {name: state[f"{name}_"] for name in INPUT | LEARNED if f"{name}_" in state}
+    if state.get("noise_") is not None:
+        known["noise_variance"] = state["noise_"] ** 2
     if "coef_std_" in state:
         known["errors"] = {"std": state["coef_std_"], "dof": state["effective_dof_"]}
         known["errors"] |= {"log_likelihood": None, "rows": None}
@@ -212,6 +214,6 @@ def of_version_2(state: dict[str, Any]) -> dict[str, Any]:
         members = [replace(m, fit=replace(m.fit, loss=known["loss"])) for m in ensemble.members]
         known["ensemble"] = replace(ensemble, members=members)
     own = {name: known.pop(name) for name in INPUT & known.keys()}
-    gone = {f"{name}_" for name in INPUT | LEARNED | _DERIVED}
+    gone = {f"{name}_" for name in INPUT | LEARNED | _DERIVED | {"noise"}}
     kept = {name: value for name, value in state.items() if name not in gone}
     return kept | {"fitted_": Fitted(Input(**own), **known)}

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
-
-from sklearn.base import RegressorMixin
+from dataclasses import KW_ONLY, dataclass
 
 from mssl._renamed import old_names
-from mssl._typing import ArrayLike, ClassWeight, SharedMean
-from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
+from mssl._typing import ArrayLike, ClassWeight, RegressorMixin, SharedMean
+from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier, noise_of_loss, scale_of_features
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
 from mssl.losses import Loss
 from mssl.penalties import Penalty
-from mssl.solvers import Solver
 from mssl.structures import Structure
 
 
-@old_names(memory_limit="solver__memory_limit")
+@old_names(noise=noise_of_loss, scale_features=scale_of_features, memory_limit="solver__memory_limit")
+@dataclass(eq=False, repr=False)
 class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.
 
@@ -31,19 +28,15 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
     penalty : Penalty, default=L1(0)
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
-        The loss of one observation.
+        The loss of one observation; ``Gaussian(noise_variance=1.0)`` weighs all tasks alike.
     shared_mean : "auto", bool or float, default=False
         Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
-    noise : "auto", float or array of shape (K,), default="auto"
-        Noise standard deviations; 1 weighs all tasks alike.
     features : {"linear", "spline", "spline+interactions"} or list, default="linear"
         What the model is linear in; see :class:`MSSLRegressor`.
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
     categorical_features : sequence of str or int, optional
         Columns of X that are categories whatever they look like; see :class:`MSSLRegressor`.
-    scale_features : bool, default=True
-        Divide each feature by one scale pooled over tasks.
     penalty_factor : array of shape (d,), optional
         What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
         prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
@@ -74,51 +67,20 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
     (13, 30)
     """
 
-    def __init__(
-        self,
-        structure: Structure | None = None,
-        penalty: Penalty | None = None,
-        *,
-        loss: str | Loss = "gaussian",
-        shared_mean: SharedMean = False,
-        noise: ArrayLike = "auto",
-        features: str | Sequence[Any] = "linear",
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
-        fit_intercept: bool = True,
-        task_column: Hashable | None = None,
-        solver: str | Solver = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.structure = structure
-        self.penalty = penalty
-        self.loss = loss
-        self.shared_mean = shared_mean
-        self.noise = noise
-        self.features = features
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
+    structure: Structure | None = None
+    penalty: Penalty | None = None
+    _: KW_ONLY
+    loss: str | Loss = "gaussian"
+    shared_mean: SharedMean = False
+    penalty_factor: ArrayLike | None = None
 
     def to_spec(self, data: TaskShape) -> FitSpec:
         """The given structure, penalty and loss, and the settings."""
         return glm_spec(self, self._loss())
 
 
-@old_names(memory_limit="solver__memory_limit")
+@old_names(scale_features=scale_of_features, memory_limit="solver__memory_limit")
+@dataclass(eq=False, repr=False)
 class MultiTaskClassifier(TaskClassifier):
     r"""Any structure × penalty with the logistic loss: the general classifier behind the named methods.
 
@@ -133,7 +95,7 @@ class MultiTaskClassifier(TaskClassifier):
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    shared_mean, features, missing, categorical_features, scale_features, penalty_factor, fit_intercept, task_column
+    shared_mean, features, missing, categorical_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
     solver, tol, max_iter, warm_start, verbose
         As for :class:`mssl.MultiTaskGLM`.
@@ -148,42 +110,12 @@ class MultiTaskClassifier(TaskClassifier):
     (13, 30)
     """
 
-    def __init__(
-        self,
-        structure: Structure | None = None,
-        penalty: Penalty | None = None,
-        *,
-        class_weight: ClassWeight = None,
-        shared_mean: SharedMean = False,
-        features: str | Sequence[Any] = "linear",
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
-        fit_intercept: bool = True,
-        task_column: Hashable | None = None,
-        solver: str | Solver = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.structure = structure
-        self.penalty = penalty
-        self.class_weight = class_weight
-        self.shared_mean = shared_mean
-        self.features = features
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
+    structure: Structure | None = None
+    penalty: Penalty | None = None
+    _: KW_ONLY
+    class_weight: ClassWeight = None
+    shared_mean: SharedMean = False
+    penalty_factor: ArrayLike | None = None
 
     def to_spec(self, data: TaskShape) -> FitSpec:
         """The given structure, penalty and loss, and the settings."""

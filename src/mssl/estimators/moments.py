@@ -13,6 +13,7 @@ from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
 from mssl.exceptions import all_or_nothing
+from mssl.features import is_linear
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 
@@ -131,7 +132,7 @@ def check_moments(model: Any) -> None:
         allowed = "moments tell all that least squares needs, and no other loss"
         raise refused("loss", model._loss().name, allowed, _COMPUTE)
     features = getattr(model, "features", "linear")
-    if not isinstance(features, str) or features not in ("linear", "auto"):
+    if not is_linear(features) and not (isinstance(features, str) and features == "auto"):
         raise refused("features", features, "chunks are read with their columns as they are: 'linear'", _COMPUTE)
     if getattr(model, "missing", "error") != "error":
         allowed = "chunks are read without missing values: 'error'"

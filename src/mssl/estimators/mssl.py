@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Literal, overload
 
-from sklearn.base import RegressorMixin
-
-from mssl._renamed import old_names
-from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean
-from mssl._validation import refused
-from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
+from mssl._renamed import Move, old_names
+from mssl._typing import Array, ClassWeight, GraphPenalty, RegressorMixin
+from mssl._validation import check_choice, refused
+from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier, noise_of_loss, scale_of_features
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.losses import Loss
 from mssl.penalties import ElasticNet
-from mssl.solvers import Solver
 from mssl.structures import SparsePrecision
 
+
+def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:
+    """The class that minimises the printed objective."""
+    labels = "class_weight" in held
+    words = ("unified", "paper", "paper-logistic") if labels else ("unified", "paper")
+    if check_choice("formulation", value, words) == "unified":
+        return {}
+    cls = getattr(import_module("mssl.paper"), "PaperMSSLClassifier" if labels else "PaperMSSL")
+    return {"__class__": cls, **({"logistic": "printed"} if value == "paper-logistic" else {})}
+
+
 _PARTS = {"graph_penalty": SparsePrecision, "coef_penalty": ElasticNet}
-_OLD_NAMES = {
+_OLD_NAMES: dict[str, Move] = {
     "coupling": "prior_strength",
     "correlation": "graph_penalty__correlation",
     "edges": "graph_penalty__edge_constraints",
@@ -30,10 +40,12 @@ _OLD_NAMES = {
     "ridge": "coef_penalty__ridge",
     "n_starts": "solver__n_starts",
     "memory_limit": "solver__memory_limit",
+    "scale_features": scale_of_features,
 }
 
 
-@old_names(on="relation", **_OLD_NAMES)
+@old_names(on="relation", formulation=_formulation, noise=noise_of_loss, **_OLD_NAMES)
+@dataclass(eq=False, repr=False)
 class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
@@ -64,13 +76,12 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
         are the graph's business. Targets of all tasks must share their units for a mean to make sense.
     loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
-        The loss of one observation; for outliers :class:`mssl.losses.Huber`, with δ in the units of y.
-    noise : "auto", float or array of shape (K,), default="auto"
-        Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
-        matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
+        The loss of one observation; for outliers :class:`mssl.losses.Huber`, with δ in the units of y. The noise is
+        estimated unless the loss is given its variance: ``Gaussian(noise_variance=1.0)``.
     features : {"linear", "spline", "spline+interactions"} or list, default="linear"
         What the model is linear in: the columns; also a spline of every column; also products of those pairs of columns
-        that the targets ask for; or maps of your own choice (:mod:`mssl.features`).
+        that the targets ask for; or maps of your own choice (:mod:`mssl.features`). Each feature is divided by one
+        scale pooled over tasks, unless ``Linear(scale=False)`` says otherwise; coefficients are in the user's units.
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked by a further column. Columns of
         text, categories and truth values of a frame are encoded in either case (a column of 0 and 1 for each level).
@@ -81,12 +92,6 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         The scale that targets are fitted on, with the Gaussian loss: as they are, their logarithms, a power that the
         data choose, or whichever of these is clearly the likeliest (:mod:`mssl.data.targets`). Weights and noise are
         then on that scale, predictions are means on the targets' own.
-    scale_features : bool, default=True
-        Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
-    formulation : {"unified", "paper", "paper-logistic"}, default="unified"
-        "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
-        no shared mean, start from Ω = I and W = 0. For classifiers the paper prints two that differ by factors of 2:
-        "paper" is its eq. 17, "paper-logistic" its eq. 16 (:func:`mssl.model.objective.paper_scale`).
     fit_intercept : bool, default=True
         Give each task an unpenalised intercept.
     task_column : str or int, optional
@@ -124,8 +129,8 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         The graph, with names and ways to read it.
     tasks_ : ndarray of shape (K,)
         Task names, in the order of all of the above.
-    noise_ : ndarray of shape (K,)
-        Noise standard deviations.
+    noise_variance_ : ndarray of shape (K,)
+        Variances of the noise.
     mean_coef_ : ndarray of shape (D,)
         The shared mean, zero where there is none.
     unseen_coef_, unseen_intercept_ : ndarray of shape (d,) and float
@@ -149,50 +154,13 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
 
     _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
 
-    def __init__(
-        self,
-        graph_penalty: GraphPenalty | SparsePrecision = "auto",
-        coef_penalty: float | ElasticNet = 0.0,
-        *,
-        relation: Literal["coef", "residual"] = "coef",
-        prior_strength: float = 1.0,
-        shared_mean: SharedMean = "auto",
-        loss: str | Loss = "gaussian",
-        noise: ArrayLike = "auto",
-        features: str | Sequence[Any] = "linear",
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        target_transform: str | None = None,
-        scale_features: bool = True,
-        formulation: str = "unified",
-        fit_intercept: bool = True,
-        task_column: Hashable | None = None,
-        solver: str | Solver = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.graph_penalty = graph_penalty
-        self.coef_penalty = coef_penalty
-        self.relation = relation
-        self.prior_strength = prior_strength
-        self.shared_mean = shared_mean
-        self.loss = loss
-        self.noise = noise
-        self.features = features
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.target_transform = target_transform
-        self.scale_features = scale_features
-        self.formulation = formulation
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
+    graph_penalty: GraphPenalty | SparsePrecision = "auto"
+    coef_penalty: float | ElasticNet = 0.0
+    _: KW_ONLY
+    relation: Literal["coef", "residual"] = "coef"
+    prior_strength: float = 1.0
+    loss: str | Loss = "gaussian"
+    target_transform: str | None = None
 
     def to_spec(self, data: TaskShape) -> FitSpec:
         """A sparse precision, an elastic net, and the settings."""
@@ -302,7 +270,8 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         return loss
 
 
-@old_names(**_OLD_NAMES)
+@old_names(formulation=_formulation, **_OLD_NAMES)
+@dataclass(eq=False, repr=False)
 class MSSLClassifier(TaskClassifier):
     r"""Multi-task sparse structure learning for two classes: logistic weights, and the graph that relates the tasks.
 
@@ -313,11 +282,11 @@ class MSSLClassifier(TaskClassifier):
     ----------
     graph_penalty, coef_penalty, prior_strength, shared_mean
         As for :class:`MSSLRegressor`.
-    features, missing, categorical_features, scale_features
+    features, missing, categorical_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    formulation, fit_intercept, task_column, tol, max_iter, warm_start, verbose
+    fit_intercept, task_column, tol, max_iter, warm_start, verbose
         As for :class:`MSSLRegressor`.
     solver : {"auto", "coordinate", "cg", "fista"} or Solver, default="auto"
         The solver of the quadratic steps of proximal Newton; see :class:`MSSLRegressor`.
@@ -354,44 +323,11 @@ class MSSLClassifier(TaskClassifier):
 
     _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
 
-    def __init__(
-        self,
-        graph_penalty: GraphPenalty | SparsePrecision = "auto",
-        coef_penalty: float | ElasticNet = 0.0,
-        *,
-        prior_strength: float = 1.0,
-        shared_mean: SharedMean = "auto",
-        class_weight: ClassWeight = None,
-        features: str | Sequence[Any] = "linear",
-        missing: str = "error",
-        categorical_features: Sequence[str | int] | None = None,
-        scale_features: bool = True,
-        formulation: str = "unified",
-        fit_intercept: bool = True,
-        task_column: Hashable | None = None,
-        solver: str | Solver = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.graph_penalty = graph_penalty
-        self.coef_penalty = coef_penalty
-        self.prior_strength = prior_strength
-        self.shared_mean = shared_mean
-        self.class_weight = class_weight
-        self.features = features
-        self.missing = missing
-        self.categorical_features = categorical_features
-        self.scale_features = scale_features
-        self.formulation = formulation
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
+    graph_penalty: GraphPenalty | SparsePrecision = "auto"
+    coef_penalty: float | ElasticNet = 0.0
+    _: KW_ONLY
+    prior_strength: float = 1.0
+    class_weight: ClassWeight = None
 
     def to_spec(self, data: TaskShape) -> FitSpec:
         """A sparse precision, an elastic net, and the settings."""

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mssl._typing import Labels, TaskMatrix
-from mssl._validation import check_choice, check_instance, refused, warn
+from mssl._validation import check_instance, refused, warn
 from mssl.data.layouts import TaskData
+from mssl.features import are_scaled
 from mssl.losses import Loss
-from mssl.model.objective import PaperScale, paper_scale
+from mssl.model.objective import PaperScale
 from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, without_chance_edges
@@ -121,13 +122,12 @@ class FitSpec(NamedTuple):
 
 
 GRAPH_PENALTY = 0.3  # λ where none is given
-FORMULATIONS = ("unified", "paper", "paper-logistic")
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
-    names = ("shared_mean", "noise", "scale_features", "fit_intercept", "tol", "max_iter")
-    given = {name: getattr(estimator, name) for name in names}
+    given = {name: getattr(estimator, name) for name in ("shared_mean", "fit_intercept", "tol", "max_iter")}
+    given |= {"noise": estimator._loss().noise_variance, "scale_features": are_scaled(estimator.features)}
     solver = estimator._part("solver", estimator.solver)
     given |= {"solver": solver.name, "n_starts": solver.n_starts, "memory_limit": solver.memory_limit}
     factor = getattr(estimator, "penalty_factor", None)
@@ -156,8 +156,8 @@ def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
     return FitSpec(structure, penalty, loss, settings_of(estimator))
 
 
-def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
-    """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
+def mssl_parts(estimator: Any, data: TaskShape) -> tuple[SparsePrecision, ElasticNet, bool]:
+    """The sparse precision and the penalty of an MSSL estimator, and whether chance edges are screened out."""
     on, strength = estimator.relation, estimator.prior_strength
     learned: SparsePrecision = estimator._part("graph_penalty", estimator.graph_penalty)
     penalty: ElasticNet = estimator._part("coef_penalty", estimator.coef_penalty)
@@ -166,30 +166,20 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     if learned.coupling not in (1.0, strength) or learned.on not in ("coef", on):
         allowed = "its coupling and its on are the estimator's prior_strength and relation"
         raise refused("graph_penalty", learned, allowed, "Give them to the estimator.")
-    edges = learned.edge_constraints
-    price: object = learned.alpha
-    screens = isinstance(price, str) and price == "auto"
-    if screens:
-        learned.alpha = GRAPH_PENALTY
+    edges, screens = learned.edge_constraints, isinstance(learned.alpha, str) and learned.alpha == "auto"
+    learned.alpha = GRAPH_PENALTY if screens else learned.alpha
     learned.on, learned.coupling = on, strength
     learned.edge_constraints = None if edges is None else known_edges(edges).resolve(data.tasks)
-    shared_mean = _mean_of(estimator, on)
-    if check_choice("formulation", estimator.formulation, FORMULATIONS) == "unified":
-        structure = OneRidge(strength) if learned.alpha == np.inf and on == "coef" else learned
-        settings = settings_of(estimator, shared_mean=shared_mean)
-        return FitSpec(structure, penalty, loss, settings, screens=screens and on == "coef" and edges is None)
-    n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
-    form = "regression" if loss.quadratic else "glm"
-    if estimator.formulation == "paper-logistic":
-        if not loss.labels:
-            raise refused("formulation", estimator.formulation, "it is made for classifiers", "Use 'paper'.")
-        form = "logistic"
-    paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=n_rows)
-    learned.alpha, learned.coupling, learned.normalize = paper.graph_penalty * learned.alpha, paper.coupling, False
-    learned.shrinkage = 0.0
-    literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
-    penalty.alpha, penalty.ridge = paper.coef_penalty * penalty.alpha, paper.loss * penalty.ridge
-    return FitSpec(learned, penalty, loss, settings_of(estimator, **literal), paper)
+    return learned, penalty, screens and on == "coef" and edges is None
+
+
+def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
+    """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
+    learned, penalty, screens = mssl_parts(estimator, data)
+    no_graph = learned.alpha == np.inf and learned.on == "coef"
+    structure = OneRidge(learned.coupling) if no_graph else learned
+    settings = settings_of(estimator, shared_mean=_mean_of(estimator, learned.on))
+    return FitSpec(structure, penalty, loss, settings, screens=screens)
 
 
 def _mean_of(estimator: Any, on: str) -> Any:

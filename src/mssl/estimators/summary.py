@@ -200,9 +200,9 @@ def _relations(model: Any) -> RelationTable | None:
 def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     K, D = fitted.coef_.shape
     facts = [("tasks", f"{K}"), ("features", f"{D}"), ("loss", fitted.loss_.name)]
-    noise = getattr(fitted, "noise_", None)
+    noise = fitted.fitted_.noise_variance
     if fitted.loss_.has_dispersion and noise is not None:
-        facts.append(("noise (std. deviation)", _range(np.asarray(noise))))
+        facts.append(("noise (std. deviation)", _range(np.sqrt(noise))))
     dof = fitted.effective_dof_
     if dof is not None:
         facts.append(("degrees of freedom a task", _range(np.asarray(dof))))

@@ -27,6 +27,17 @@ _SQUARES = (1e-152, 1e152)  # columns whose squares doubles can hold
 _RIDGE = 1e-3  # of the regression whose residuals pairs are screened by: rows of one added for each row
 
 
+def is_linear(features: Any) -> bool:
+    """Whether an estimator's features are the columns themselves."""
+    return isinstance(features, Linear) or (isinstance(features, str) and features == "linear")
+
+
+def are_scaled(features: Any) -> bool:
+    """Whether an estimator divides its features by their scales; a :class:`Linear` among them may say no."""
+    parts = features if isinstance(features, list | tuple) else [features]
+    return all(part.scale for part in parts if isinstance(part, Linear))
+
+
 class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
     """Blocks of features, each made by one map, fitted on training rows.
 
@@ -90,7 +101,7 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         -------
         self
         """
-        maps = self._read_maps()
+        maps = self.parts()
         values = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         _check_sizes(values)
         if sparse.issparse(values) and any(type(made) is not Linear for made in maps):
@@ -116,7 +127,8 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         self.column_of_ = np.concatenate([made.column_of_ for made in self.maps_])
         return self
 
-    def _read_maps(self) -> list[FeatureMap]:
+    def parts(self) -> list[FeatureMap]:
+        """The maps that the parameter stands for, straight lines first."""
         allowed = (
             f"allowed are {', '.join(map(repr, WORDS))}, a list of maps and scikit-learn transformers, or 'auto' where "
             "folds choose"
@@ -125,9 +137,10 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
             if self.maps not in WORDS:
                 raise refused("features", self.maps, allowed)
             return [kind() for kind in WORDS[self.maps]]
-        if not isinstance(self.maps, list | tuple) or not self.maps:
+        given = [self.maps] if isinstance(self.maps, FeatureMap) else self.maps
+        if not isinstance(given, list | tuple) or not given:
             raise refused("features", self.maps, allowed)
-        maps = [_as_map(made, allowed) for made in self.maps]
+        maps = [_as_map(made, allowed) for made in given]
         return [Linear(), *(made for made in maps if type(made) is not Linear)]
 
     @property

@@ -106,6 +106,12 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 class Linear(FeatureMap):
     """The columns as they are.
 
+    Parameters
+    ----------
+    scale : bool, default=True
+        Whether an estimator divides each feature by one scale pooled over tasks; coefficients are reported in the
+        user's units either way.
+
     Examples
     --------
     >>> from mssl.features import Linear
@@ -114,6 +120,9 @@ class Linear(FeatureMap):
     """
 
     kind = "linear"
+
+    def __init__(self, scale: bool = True) -> None:
+        self.scale = scale
 
     def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
         return np.arange(X.shape[1])

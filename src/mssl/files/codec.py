@@ -61,6 +61,7 @@ _CLASSES = {
     "mssl.losses": "Calibration Gaussian Bernoulli Huber Poisson Gamma",
     "mssl.metrics": "HeldOut",
     "mssl.model_selection": "MSSLRegressorCV MSSLClassifierCV MultiTaskGLMCV StabilitySelection",
+    "mssl.paper": "PaperMSSL PaperMSSLClassifier",
     "mssl.penalties": "L1 ElasticNet AdaptiveL1 MCP L21 Nuclear Dirty ClusterNorm",
     "mssl.solvers.alternation": "FitResult Record",
     "mssl.solvers.base": "Solver Status",

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -184,7 +185,7 @@ def configured(template: E, params: Params) -> E:
     for name, value in params.items():
         whole, _, inner = name.partition("__")
         part = getattr(model, whole)
-        if inner or (isinstance(part, BaseEstimator) and not isinstance(value, BaseEstimator)):
+        if inner or (isinstance(part, BaseEstimator) and isinstance(value, Real)):
             part = part if isinstance(part, BaseEstimator) else model._part(whole, part)
             setattr(model, whole, configured(part, {inner or "alpha": value}))
         else:

@@ -161,7 +161,7 @@ class MSSLRegressorCV(FromMoments, SearchCV):
         Where ``graph_`` comes from, of an MSSL estimator.
     stability_ : StabilitySelection
         Present unless ``selection="prediction"``.
-    coef_, intercept_, precision_, graph_, tasks_, noise_, …
+    coef_, intercept_, precision_, graph_, tasks_, noise_variance_, …
         As for the estimator.
 
     References
@@ -173,7 +173,7 @@ class MSSLRegressorCV(FromMoments, SearchCV):
     >>> from mssl import MSSLRegressor, MSSLRegressorCV
     >>> from mssl.datasets import make_clustered_tasks
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
-    >>> model = MSSLRegressorCV(MSSLRegressor(scale_features=False), cv=3).fit(data.X, data.y, tasks=data.tasks)
+    >>> model = MSSLRegressorCV(MSSLRegressor(), cv=3).fit(data.X, data.y, tasks=data.tasks)
     >>> sorted(name for name in model.best_params_ if "__" not in name)
     ['coef_penalty', 'graph_penalty', 'prior_strength', 'shared_mean']
     >>> model.predict(data.X_test, tasks=data.tasks_test).shape

@@ -141,7 +141,7 @@ def regularization_path(
     template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._read(X, y, tasks, sample_weight)
     whole = Dataset(data, template._loss())
-    template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
+    template._hold("graph_penalty")
     further = {
         "prior_strength": couplings,
         "graph_penalty__variance_floor": variance_floors,

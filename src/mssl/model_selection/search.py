@@ -187,7 +187,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             if vars(template).get(name, part) is None:
                 setattr(template, name, part())
         if _is_mssl(template):
-            template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
+            template._hold("graph_penalty")
         return template
 
     @property
@@ -616,7 +616,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
 
     def predict(self, X: Any, tasks: ArrayLike | None = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
-        return self._chosen().predict(X, tasks=tasks, unseen=unseen, **conditions)
+        chosen: Any = self._chosen()
+        return chosen.predict(X, tasks=tasks, unseen=unseen, **conditions)
 
     @score_by_keyword
     def score(
@@ -629,7 +630,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         **conditions: Any,
     ) -> float:
         """Score of the chosen estimator; see its own ``score``."""
-        return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
+        chosen: Any = self._chosen()
+        return float(chosen.score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 
     partial_effect = _delegated(MSSLRegressor.partial_effect)
     column_relevance = _delegated(MSSLRegressor.column_relevance)

@@ -117,7 +117,8 @@ class SearchSpace:
         given : dict of str → list
             Grids that the user gave.
         """
-        structure, normalised = template.to_spec(whole).structure, template.formulation == "unified"
+        spec = template.to_spec(whole)
+        structure, normalised = spec.structure, spec.paper is None
         on_coef = structure.relates == "coef"
         without_graph = on_coef and normalised
         plain = configured(template, {"shared_mean": False}).to_spec(whole)
@@ -291,14 +292,14 @@ def _strengths(whole: Dataset, template: MultiTaskEstimator) -> Grids:
     """Grids of the strengths of the structure and of an ℓ1 penalty."""
     grid: Grids = {}
     spec = template.to_spec(whole)
-    if "alpha" in template.structure.get_params():
+    if "alpha" in spec.structure.get_params():
         grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13).tolist()
-        if template.structure.prices_edges:
+        if spec.structure.prices_edges:
             # As printed in the paper λ has the units of S, and F has no minimum at 0.
-            free = template.structure.starts_diagonal
+            free = spec.structure.starts_diagonal
             top = 1.0 if free else graph_penalty_limit(whole.prepared(spec), spec)
             grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)).tolist(), *([0.0] if free else [])]
-    if isinstance(template.penalty, L1):
+    if isinstance(spec.penalty, L1):
         limit = whole.prepared(spec).gamma_max()
         grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4)).tolist()]
     return grid

@@ -79,7 +79,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     path : (float, float), default=(0.3, 0.9)
         Weakest and strongest λ, on the correlation scale: pairs whose correlation is below the weakest are never
         selected. (A path that starts at the data's own λ_max always finds the strongest pair, also where no tasks are
-        related.) With ``formulation="paper"`` shares of λ_max.
+        related.) With :class:`mssl.paper.PaperMSSL` shares of λ_max.
     n_points : int, default=20
         Points of the path.
     complementary_pairs : bool, default=True

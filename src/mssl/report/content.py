@@ -128,7 +128,8 @@ class Content:
             gap = fitted.result.relative_gap
             self.ending = f"The fit {fitted.result.status}, with a relative gap of {gap:.1e}"
         self.shared_gain, self.cross_validated = gain_over_separate(last), _cross_validated(last)
-        self.noise = None if fitted.noise is None else np.broadcast_to(fitted.noise, K)
+        variance = fitted.noise_variance
+        self.noise = None if variance is None else np.sqrt(np.broadcast_to(variance, K))
         self.settings = [(name, short_name(repr(value), 200)) for name, value in last.get_params(deep=False).items()]
         self.record = _record(last, fitted, self.coef.shape, data)
         known = given.column_quantiles is not None

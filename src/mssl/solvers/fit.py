@@ -93,8 +93,8 @@ class Settings:
         if not is_auto and (not finite(mean) or mean < 0):
             raise refused("shared_mean", mean, "allowed are 'auto', True, False, or a variance ≥ 0")
         if not isinstance(self.noise, str) or self.noise != "auto":
-            remedy = "They are standard deviations, one for all tasks or one a task."
-            check_array("noise", self.noise, (), (n_tasks,), above=0, also="'auto'", remedy=remedy)
+            remedy = "Give one variance for all tasks, or one per task."
+            check_array("noise_variance", self.noise, (), (n_tasks,), above=0, also="'auto'", remedy=remedy)
 
 
 class Gaps(NamedTuple):
@@ -280,7 +280,7 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
     rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_limit=settings.memory_limit)
     noise: Array | None = None
     if not isinstance(settings.noise, str):
-        noise = np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))
+        noise = np.broadcast_to(np.asarray(settings.noise, float), (K,))
     elif not loss.has_dispersion:
         noise = np.ones(K)
     if noise is not None and not needs_start and not settings.shared_mean:
@@ -293,7 +293,7 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
         raise DataError(
             f"Single fits of the tasks, from which their variances are estimated, leave the range of numbers: y from "
             f"{np.min(data.y):.2g} to {np.max(data.y):.2g} is too far from what loss {loss.name!r} expects of these "
-            "features. Give y in other units, use fit_intercept=True, or give noise."
+            "features. Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
         )
     tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
     return Prepared(
@@ -323,7 +323,7 @@ def from_quadratic(
 ) -> Prepared:
     """Noise, sampling variance and shared mean from the loss alone (Grams suffice, no rows needed)."""
     K = base.n_tasks
-    given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))
+    given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float), (K,))
     if given is not None and not needs_start and not settings.shared_mean:
         return Prepared(base, given, np.ones(K), np.ones(K), 0.0, None, settings, design)
     spectra = spectra_of(base, freedom)
