@@ -17,7 +17,7 @@ from mssl import (
 )
 from mssl.datasets import make_clustered_tasks
 from mssl.evidence.choice import _crossed
-from mssl.judge.mixture import stack
+from mssl.judge.held_out import stack
 from mssl.losses import Bernoulli, Calibration, Gaussian
 from mssl.metrics import HeldOut, area_under_curve, task_means
 from mssl.model_selection import TaskKFold

@@ -17,7 +17,7 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.evidence.choice import Candidate, Part, Trials
 from mssl.evidence.fit import Options
-from mssl.judge.mixture import stack
+from mssl.judge.held_out import stack
 from mssl.losses import Bernoulli, Forecast, Gaussian
 from mssl.metrics import task_means
 

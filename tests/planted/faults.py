@@ -106,14 +106,14 @@ FAULTS = [
     ),
     Fault(
         "stacking believes in no member to begin with",
-        "judge/mixture.py",
+        "judge/held_out.py",
         "new = (counts @ share + prior / M) / (counts.sum() + prior)",
         "new = counts @ share / counts.sum()",
         _EVIDENCE,
     ),
     Fault(
         "stacking does not look at frequency weights",
-        "judge/mixture.py",
+        "judge/held_out.py",
         "counts = np.ones(N) if weights is None else weights",
         "counts = np.ones(N)",
         _EVIDENCE,

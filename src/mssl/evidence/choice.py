@@ -26,8 +26,7 @@ from mssl.evidence.kernels import TaskKernel
 from mssl.evidence.prior import Prior
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
-from mssl.judge.held_out import MIN_GAIN_NATS, gain, wins
-from mssl.judge.mixture import stack
+from mssl.judge.held_out import MIN_GAIN_NATS, gain, stack, wins
 from mssl.losses import Calibration, Forecast, Loss
 from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known, share_explained, task_means
 
