@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
 from inspect import getattr_static
 from operator import attrgetter
@@ -142,8 +142,16 @@ def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
     return available
 
 
+class _Found(FittedAttributes):
+    """What a search learns: not among the fields, which are its parameters."""
+
+    best_estimator_: MultiTaskEstimator
+    best_params_: dict[str, Any]
+    stability_: StabilitySelection
+
+
 @dataclass(eq=False, repr=False)
-class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
+class SearchCV(_Found, SingleThreaded, BaseEstimator):
     """The search over an estimator's parameters: folds, scores, the choice and the final fit.
 
     A search holds the estimator that it chose as ``best_estimator_`` and answers for it: predictions, scores and fitted
@@ -163,9 +171,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     n_jobs: int | None = None
     checkpoint: str | PathLike[str] | None = None
     verbose: int = 0
-    best_estimator_: MultiTaskEstimator = field(init=False)
-    best_params_: dict[str, Any] = field(init=False)
-    stability_: StabilitySelection = field(init=False)
 
     _default: ClassVar[type[MultiTaskEstimator]] = MSSLRegressor  # what is fitted where no estimator is given
 
