@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribute and any keyword would pass
+    from pandas import DataFrame
+    from scipy.sparse import csr_array
 
     class BaseEstimator:
         """Parameters by name."""
@@ -49,8 +51,10 @@ __all__ = [
     "Index",
     "Labels",
     "Mask",
+    "Matrix",
     "Moment",
     "RegressorMixin",
+    "Rows",
     "Seed",
     "SharedMean",
     "TaskMatrix",
@@ -63,6 +67,10 @@ Index: TypeAlias = NDArray[np.int64]
 """Positions: of rows, tasks or features."""
 Mask: TypeAlias = NDArray[np.bool_]
 """Which of some things are meant."""
+Matrix: TypeAlias = "Array | csr_array"
+"""Rows of features, dense or sparse."""
+Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]"
+"""Rows of features as users give them: arrays, sparse arrays, frames (pandas, polars, pyarrow, Dask), and records."""
 TaskMatrix: TypeAlias = Any
 """Numbers over pairs of tasks: an array, or SciPy's csr_array where there are many tasks."""
 Moment: TypeAlias = Any

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy import sparse
 
-from mssl._typing import Array
+from mssl._typing import Array, Matrix
+from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
@@ -16,11 +14,10 @@ _CONSTANT = 1e-12  # spread within tasks below this share of a column's size is 
 _COLLINEAR = 1e-4  # share of a column's spread that others leave; columns of which less is left are copies of them
 
 
-def column_quantiles(X: Any, n_columns: int) -> Array:
+def column_quantiles(X: Matrix, n_columns: int) -> Array:
     """Mean and quantiles of each of the first columns, (1 + 21, d), of at most some thousands of rows."""
     step = max(1, -(-X.shape[0] * n_columns // _SAMPLE))
-    rows = X[::step, :n_columns]
-    values = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
+    values = dense(X[::step, :n_columns])
     ordered = np.sort(values.T)  # np.quantile looks for each of the 21 anew
     place = _SHARES * (len(values) - 1)
     below = place.astype(int)
@@ -29,7 +26,7 @@ def column_quantiles(X: Any, n_columns: int) -> Array:
     return np.vstack([values.mean(axis=0), quantiles.T])
 
 
-def feature_spreads(model: Any, n_features: int) -> Array | None:
+def feature_spreads(model: object, n_features: int) -> Array | None:
     """Standard deviations of a model's columns in training; None where it knows none, or maps columns to others."""
     quantiles = np.asarray(getattr(model, "column_quantiles_", np.empty((0, 0))))
     return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
@@ -60,7 +57,7 @@ def effective_columns(data: TaskData, enough: int) -> int:
     total, found = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
     for j in range(data.n_features if data.n_columns is None else data.n_columns):
         x = data.X[:, [j]]
-        x = np.ravel(x.toarray() if sparse.issparse(x) else x).astype(float)
+        x = np.ravel(dense(x)).astype(float)
         x = np.tile(x, data.n_tasks) if data.shared else x
         x = x / (np.abs(x).max(initial=0.0) or 1.0)
         for _ in range(2):  # the second time takes out the rounding of the first

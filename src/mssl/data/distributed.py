@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,15 +20,26 @@ from mssl.data.inputs import is_dask
 from mssl.exceptions import LayoutError
 
 if TYPE_CHECKING:
+    import pandas
+    from dask.array import Array as DaskArray
+    from dask.dataframe import DataFrame, Series
     from dask.delayed import Delayed
-    from pandas import DataFrame as Frame
-    from pandas import Series
+
+    LazyRows: TypeAlias = DataFrame | DaskArray
+    LazyColumn: TypeAlias = Series | DaskArray
+    Chunk: TypeAlias = tuple[Delayed, Delayed, Delayed | None, Delayed | None]
 
 _FAN_IN = 8  # moments that are added in one step of the tree
 _TARGET, _TASK, _WEIGHT = "mssl y", "mssl tasks", "mssl sample_weight"  # columns that travel with their rows
 
 
-def chunks_of(X: Any, y: Any, tasks: Any, sample_weight: Any, target: str | None = None) -> list[Any]:
+def chunks_of(
+    X: LazyRows,
+    y: LazyColumn | None,
+    tasks: LazyColumn | None,
+    sample_weight: LazyColumn | None,
+    target: str | None = None,
+) -> list[Delayed | Chunk]:
     """Each partition as (X, y, tasks, sample_weight), of Dask's delayed values or as one of these.
 
     Parameters
@@ -62,14 +73,16 @@ def tree_sum(parts: list[Delayed]) -> Delayed:
     return parts[0]
 
 
-def _taken_apart(frame: Frame, target: str | None) -> tuple[Frame, Series, Series | None, Series | None]:
+def _taken_apart(
+    frame: pandas.DataFrame, target: str | None
+) -> tuple[pandas.DataFrame, pandas.Series, pandas.Series | None, pandas.Series | None]:
     """A partition whose targets, tasks and weights are columns, as features and these."""
     y, tasks, weights = (frame.get(name) for name in (target or _TARGET, _TASK, _WEIGHT))
     taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name in frame]
     return frame.drop(columns=taken), y, tasks, weights
 
 
-def _assigned(X: Any, columns: dict[str, Any]) -> Any:
+def _assigned(X: DataFrame, columns: dict[str, Series]) -> DataFrame:
     """A frame with further columns, whose partitions are those of the frame."""
     for name, values in columns.items():
         if not is_dask(values) or not hasattr(values, "npartitions") or values.npartitions != X.npartitions:
@@ -81,7 +94,7 @@ def _assigned(X: Any, columns: dict[str, Any]) -> Any:
     return X.assign(**columns) if columns else X
 
 
-def _blocks(name: str, values: Any, X: Any) -> list[Any]:
+def _blocks(name: str, values: DaskArray | None, X: DaskArray) -> list[Delayed | None]:
     """Blocks of a vector beside those of a Dask array's rows."""
     n_blocks = X.numblocks[0]
     if values is None:
@@ -102,7 +115,7 @@ def _blocks(name: str, values: Any, X: Any) -> list[Any]:
     return list(values.to_delayed().ravel())
 
 
-def predict_lazily(predict: Callable[..., Array], X: Any, tasks: Any) -> Any:
+def predict_lazily(predict: Callable[..., Array], X: LazyRows, tasks: LazyColumn | None) -> LazyColumn:
     """Predictions of a Dask collection in the long layout, partition by partition, when they are asked for.
 
     Parameters
@@ -126,21 +139,18 @@ def predict_lazily(predict: Callable[..., Array], X: Any, tasks: Any) -> Any:
     X = X.rechunk({1: -1})
     if tasks is None:
         return X.map_blocks(_predicted, predict=predict, drop_axis=1, dtype=float)
-    ids = array.concatenate([array.from_delayed(b, (n,), dtype=object) for b, n in _sized(tasks, X)])
+    sized = zip(_blocks("tasks", tasks, X), X.chunks[0], strict=True)
+    ids = array.concatenate([array.from_delayed(block, (n,), dtype=object) for block, n in sized])
     return array.map_blocks(_predicted, X, ids[:, None], predict=predict, drop_axis=1, dtype=float)
 
 
-def _sized(tasks: Any, X: Any) -> list[tuple[Any, Any]]:
-    return list(zip(_blocks("tasks", tasks, X), X.chunks[0], strict=True))
-
-
-def _predicted(rows: Any, tasks: Labels | None = None, *, predict: Callable[..., Array]) -> Array:
+def _predicted(rows: Array | pandas.DataFrame, tasks: Labels | None = None, *, predict: Callable[..., Array]) -> Array:
     if not len(rows):
         return np.empty(0)
     return predict(rows, None if tasks is None else tasks.ravel())
 
 
-def _predicted_frame(frame: Any, predict: Callable[..., Array]) -> Any:
+def _predicted_frame(frame: pandas.DataFrame, predict: Callable[..., Array]) -> pandas.Series:
     from pandas import Series
 
     tasks = frame.get(_TASK)

@@ -7,31 +7,37 @@ command line reads are encoded by the same rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_array
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import check_choice, is_number, refused, warn
 from mssl.data.inputs import (
+    CodedTasks,
     absent,
     as_given,
+    as_rows,
     as_table,
     feature_labels,
     in_memory,
+    is_frame,
     is_place,
     listing,
     read_labels,
     split_task_column,
 )
 from mssl.exceptions import DataError, LayoutError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 # A text column in which most levels are numbers is a category all the same where it has few levels beside its rows.
 _FEW_LEVELS, _ROWS_PER_LEVEL = 30, 5
@@ -255,10 +261,10 @@ class FrameColumn:
 
     truth = False
 
-    def __init__(self, name: Any, series: Any, blank: Collection[str] = ()) -> None:
+    def __init__(self, name: object, series: Series, blank: Collection[str] = ()) -> None:
         self.name, self.blank = str(name), blank
         self._series = series
-        self._objects: list[Any] | None = None
+        self._objects: list[str | Real | None] | None = None
         self.declared = False
         self.order: Sequence[str] = ()
         self.kind = self._kind()
@@ -417,9 +423,9 @@ def encode_columns(
     return values, gaps
 
 
-def _columns_of(X: Any, names: Labels | None = None) -> list[FrameColumn]:
+def _columns_of(X: Array | DataFrame, names: Labels | None = None) -> list[FrameColumn]:
     """The columns of a frame, or the last axis of an array."""
-    if hasattr(X, "columns"):
+    if is_frame(X):
         return [FrameColumn(name, X[name]) for name in X.columns]
     flat = X.reshape(-1, X.shape[-1])
     return [FrameColumn(*column) for column in zip(feature_labels(names, flat.shape[1]), flat.T, strict=True)]
@@ -468,11 +474,11 @@ class Features:
         float32 where all of them came so, else float64, as ``values`` always are.
     """
 
-    values: Any
-    tasks: Any = None
+    values: Matrix
+    tasks: Labels | CodedTasks | None = None
     feature_names: Labels | None = None
     encoder: FeatureEncoder | None = None
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -481,13 +487,13 @@ class Features:
 
 
 def read_features(
-    X: Any,
-    task_column: Any = None,
-    tasks: Any = None,
+    X: Rows | Features,
+    task_column: Hashable | None = None,
+    tasks: ArrayLike | None = None,
     *,
     encoder: FeatureEncoder | None = None,
     missing: str = "error",
-    categorical: Any = None,
+    categorical: str | Collection[str | int] | None = None,
     later: bool = False,
 ) -> Features:
     """Check X in any layout, split off the task column and encode the other ones.
@@ -514,16 +520,16 @@ def read_features(
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = split_task_column(as_table(in_memory("X", X)), task_column, optional=tasks is not None)
-    labels, framed = labels if tasks is None else read_labels(tasks), hasattr(X, "columns")
-    kinds = list(X.dtypes) if framed else [getattr(X, "dtype", None)]
+    labels = labels if tasks is None else read_labels(tasks)
+    kinds = list(X.dtypes) if is_frame(X) else [getattr(X, "dtype", None)]
     dtype = np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
     plain = all(getattr(kind, "kind", "O") in "biuf" for kind in kinds)
-    columns = _columns_of(X) if framed and not plain else []
+    columns = _columns_of(X) if is_frame(X) and not plain else []
     text = any(column.kind != "number" for column in columns)  # categories, text or dates; numbers need no encoder
     if encoder.has_categories if encoder else not later and (categorical is not None or text):
         if sparse.issparse(X):
             raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
-        given, shape = columns or _columns_of(X if framed else as_given(X)), np.shape(X)
+        given, shape = columns or _columns_of(X if is_frame(X) else as_given(X)), as_rows(X).shape
     else:  # numbers, which may have come as text
         values = _numbers(np.column_stack([numbers_of(column) for column in columns]) if later and text else X)
         fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
@@ -542,10 +548,11 @@ def read_features(
     return Features(values, labels, names, encoder, dtype)
 
 
-def _numbers(X: Any) -> Any:
+def _numbers(X: object) -> Matrix:
     """X as floats, which may be missing; infinite ones raise."""
-    if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
-        raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
+    dtype = getattr(X, "dtype", None)
+    if getattr(dtype, "kind", "") in ("m", "M"):
+        raise DataError(f"X holds times ({dtype}); convert them to numbers, such as days since a date.")
     try:
         values = check_array(
             X,
@@ -567,9 +574,9 @@ def _numbers(X: Any) -> Any:
     return sparse.csr_array(values) if sparse.issparse(values) else values
 
 
-def _remedy(X: Any, error: Exception) -> str:
+def _remedy(X: object, error: Exception) -> str:
     """What to do about an X that cannot be read as numbers."""
-    shape = np.shape(X)
+    shape = as_rows(X).shape
     if len(shape) < 2:
         return "give X of shape (rows, features). Reshape your data: X.reshape(-1, 1) is a single feature"
     if 0 in shape:
@@ -584,7 +591,7 @@ def _remedy(X: Any, error: Exception) -> str:
     return "give an array, a sparse matrix or a frame of numbers"
 
 
-def _not_numbers(X: Any) -> str:
+def _not_numbers(X: object) -> str:
     """Which column of an array holds something else than numbers, for example what, and what to do."""
     values = np.asarray(X, dtype=object)
     for column, entries in enumerate(values.reshape(-1, values.shape[-1]).T if values.ndim > 1 else ()):

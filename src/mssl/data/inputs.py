@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _num_samples
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, Index, Labels, Mask, Matrix
 from mssl._validation import refused, warn
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError, require
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Given = TypeVar("Given")
 LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
 
 
-def is_dask(values: Any) -> bool:
+def is_dask(values: object) -> bool:
     """Whether these are a Dask collection, which holds no values yet."""
     return hasattr(values, "__dask_graph__")
 
 
-def in_memory(name: str, values: Any) -> Any:
+def is_frame(X: object) -> TypeGuard[DataFrame]:
+    """Whether this is a table with named columns: of pandas, polars or Dask."""
+    return hasattr(X, "columns")
+
+
+def as_rows(X: object) -> Matrix:
+    """What has a shape as it is; lists as an array."""
+    return X if hasattr(X, "shape") else as_given(X)
+
+
+def as_matrix(X: object) -> Matrix:
+    """A sparse matrix of any form by its rows; anything else as an array of its values."""
+    return sparse.csr_array(X) if sparse.issparse(X) else as_given(X)
+
+
+def dense(X: Matrix) -> Array:
+    """A matrix as an array."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def in_memory(name: str, values: Given) -> Given:
     """The values of a Dask array that is small, with a warning; a large or unknown one raises. Others are as given."""
     if not is_dask(values):
         return values
@@ -40,7 +64,7 @@ def in_memory(name: str, values: Any) -> Any:
             "rows: labels and counts need them in every step."
         )
     warn(f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.")
-    return values.compute()
+    return values.compute()  # type: ignore[attr-defined]  # every collection of Dask has it
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +92,10 @@ class CodedTasks:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: Any) -> CodedTasks:
+    def __getitem__(self, rows: Index | Mask | slice) -> CodedTasks:
         return CodedTasks(self.names, self.codes[rows])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Labels:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Labels:
         return np.asarray(self.names[self.codes], dtype=dtype)
 
     def tolist(self) -> list[Any]:
@@ -83,7 +107,7 @@ class CodedTasks:
 _LARGEST_OFFSET = 300.0  # doubles hold exp(300), and its square
 
 
-def as_table(X: Any, columns: Any = None) -> Any:
+def as_table(X: Given, columns: Iterable[Hashable] | None = None) -> Given | DataFrame:
     """Records and tables of other kinds as a frame; anything else as it is.
 
     A dict of single values, a list of such dicts and a Series indexed by the names of ``columns`` are rows, whose
@@ -92,8 +116,8 @@ def as_table(X: Any, columns: Any = None) -> Any:
     if hasattr(X, "to_pandas") and hasattr(X, "column_names"):  # pyarrow
         require("pandas", "tables", "A pyarrow Table as X")
         return X.to_pandas()
-    known = [] if columns is None else list(columns)
-    if hasattr(X, "index") and hasattr(X, "to_dict") and np.ndim(X) == 1 and columns is not None:  # a Series
+    known, given = [] if columns is None else list(columns), X
+    if columns is not None and hasattr(X, "index") and hasattr(X, "to_dict") and getattr(X, "ndim", 0) == 1:  # a Series
         names = list(X.index)
         if not known or not set(known) <= set(names):
             has = f"has the columns {listing(known)}" if known else "was fitted to columns without names"
@@ -101,41 +125,47 @@ def as_table(X: Any, columns: Any = None) -> Any:
                 f"X is a Series indexed by {listing(names)}, and this model {has}; a Series is one row, indexed by the "
                 "columns. Give a frame or an array of rows otherwise."
             )
-        X = X.to_dict()
-    whole = isinstance(X, Mapping) and not sparse.issparse(X)  # SciPy keeps sparse arrays as dicts too
-    rows = [X] if whole else X if isinstance(X, list | tuple) else []
-    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        given = X.to_dict()
+    if isinstance(given, Mapping) and not sparse.issparse(given):  # SciPy keeps sparse arrays as dicts too
+        table: object = [given] if all(np.ndim(value) == 0 for value in given.values()) else given
+    elif isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
+        table = list(given)
+    else:
         return X
     pandas = require("pandas", "tables", "X as dicts")
-    single = not whole or all(np.ndim(value) == 0 for value in X.values())
     try:
-        frame = pandas.DataFrame(list(rows) if single else X)
+        frame = pandas.DataFrame(table)
     except ValueError as error:
         raise LayoutError(f"X is a dict that forms no table ({error}); give columns of one length.") from error
     return frame[[name for name in known if name in frame] + [name for name in frame if name not in known]]
 
 
-def task_ids(X: Any, column: Any) -> Labels:
+def task_ids(X: object, column: Hashable) -> Labels | CodedTasks:
     """The task ids in a column of a frame, an array or a sparse matrix."""
-    if hasattr(X, "columns"):
+    if is_frame(X):
         if column not in list(X.columns):
             allowed = f"give one of the columns of X, which are {listing(list(X.columns))}"
             raise refused("task_column", column, allowed, error=LayoutError)
         return read_labels(X[column])
-    X = X if hasattr(X, "shape") else as_given(X)
-    if X.ndim < 2:
-        raise LayoutError(f"X has shape {X.shape}; give a table of rows and columns, or records with their names.")
-    if not is_place(column, X.shape[1]):
-        allowed = f"X is a plain array with {X.shape[1]} columns: give the column's number, or a DataFrame"
-        raise refused("task_column", column, allowed, error=LayoutError)
-    if sparse.issparse(X):
-        return np.asarray(sparse.csr_array(X)[:, [int(column) % X.shape[1]]].toarray().ravel())
-    return read_labels(X[:, column])
+    rows = as_rows(X)
+    place = _place_of_tasks(rows, column)
+    return dense(as_matrix(rows)[:, [place]]).ravel() if sparse.issparse(rows) else read_labels(rows[:, place])
 
 
-def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
+def _place_of_tasks(rows: Matrix, column: Hashable) -> int:
+    if rows.ndim < 2:
+        raise LayoutError(f"X has shape {rows.shape}; give a table of rows and columns, or records with their names.")
+    if is_place(column, rows.shape[1]):
+        return int(column) % rows.shape[1]
+    allowed = f"X is a plain array with {rows.shape[1]} columns: give the column's number, or a DataFrame"
+    raise refused("task_column", column, allowed, error=LayoutError)
+
+
+def split_task_column(
+    X: object, column: Hashable, optional: bool = False
+) -> tuple[object, Labels | CodedTasks | None, Labels | None]:
     """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
-    if hasattr(X, "columns") and hasattr(X, "shape"):
+    if is_frame(X) and hasattr(X, "shape"):
         names, labels = list(X.columns), None
         twice = sorted({str(name) for name in names if names.count(name) > 1})
         if twice:
@@ -148,17 +178,16 @@ def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any,
         return X, labels, feature_names
     if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
         return X, None, None
-    labels = task_ids(X, column)
-    X = sparse.csr_array(X) if sparse.issparse(X) else as_given(X)
-    return X[:, np.delete(np.arange(X.shape[1]), column)], labels, None
+    rows = as_matrix(X)
+    return rows[:, np.delete(np.arange(rows.shape[1]), _place_of_tasks(rows, column))], task_ids(rows, column), None
 
 
-def is_place(column: Any, count: int) -> bool:
+def is_place(column: object, count: int) -> TypeGuard[int]:
     """Whether a value is the number of one of so many columns, from either end."""
     return isinstance(column, int | np.integer) and type(column) is not bool and -count <= int(column) < count
 
 
-def as_given(values: Any) -> Labels:
+def as_given(values: object) -> Labels:
     """An array of the values as they are: lists that mix text with others stay objects, NaN does not become 'nan'."""
     try:
         array = np.asarray(values)
@@ -170,7 +199,7 @@ def as_given(values: Any) -> Labels:
     return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
 
 
-def read_labels(tasks: object) -> Any:
+def read_labels(tasks: object) -> Labels | CodedTasks:
     """Task ids as an array of one kind, or coded as they came; a missing one raises."""
     return tasks if isinstance(tasks, CodedTasks) else _row_labels(tasks, "Task ids have", "task id", "name their task")
 
@@ -198,8 +227,8 @@ def _row_labels(values: object, whose: str, what: str, remedy: str) -> Labels:
 
 
 def take_columns(
-    X: Any, groups: object = None, order: object = None
-) -> tuple[Any, Labels | None, Labels | None, tuple[str, ...]]:
+    X: Given, groups: object = None, order: object = None
+) -> tuple[Given | DataFrame, Labels | None, Labels | None, tuple[str, ...]]:
     """Take groups and times out of X where they are given as names of its columns; vectors are taken as they are.
 
     Parameters
@@ -214,18 +243,18 @@ def take_columns(
     X, groups, order, columns
         X without these columns, what they hold, and their names.
     """
-    X, taken = as_table(X), []
+    table, taken = as_table(X), []
     for name, given in (("groups", groups), ("order", order)):
         values = given
         if isinstance(given, str):
-            names = list(X.columns) if hasattr(X, "columns") else []
-            if given not in names:
+            names = list(table.columns) if is_frame(table) else []
+            if not is_frame(table) or given not in names:
                 allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
                 raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
-            values = X[given]
-        taken.append(None if given is None else read_row_labels(name, values, _num_samples(X)))
+            values = table[given]
+        taken.append(None if given is None else read_row_labels(name, values, _num_samples(table)))
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
-    return without_columns(X, columns), *taken, columns
+    return without_columns(table, columns), taken[0], taken[1], columns
 
 
 def feature_labels(names: Labels | None, n_features: int) -> Labels:
@@ -233,15 +262,17 @@ def feature_labels(names: Labels | None, n_features: int) -> Labels:
     return np.asarray([f"x{j}" for j in range(n_features)] if names is None else names, dtype=object)
 
 
-def without_columns(X: Any, names: tuple[str, ...]) -> Any:
+def without_columns(X: Given, names: Sequence[Hashable]) -> Given:
     """A frame without those of the columns that it has; anything else as it is."""
-    present = [name for name in names if name in list(X.columns)] if hasattr(X, "columns") else []
+    if not is_frame(X):
+        return X
+    present = [name for name in names if name in list(X.columns)]
     if not present:
         return X
     return X.drop(columns=present) if hasattr(X, "iloc") else X.drop(present)
 
 
-def absent(value: Any) -> bool:
+def absent(value: object) -> bool:
     """Whether a value is missing: None, NaN, NaT or the missing value of a frame library."""
     if value is None:
         return True
@@ -265,18 +296,18 @@ def _uniform(labels: Labels) -> Labels:
     return np.asarray(labels.tolist())
 
 
-def listing(names: Sequence[Any] | Labels, limit: int = 8) -> str:
+def listing(names: Sequence[object] | Labels, limit: int = 8) -> str:
     """Names for an error message, the first few of many."""
     shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:limit])
     return shown + (f", … ({len(names)} in all)" if len(names) > limit else "")
 
 
-def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
+def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | None]:
     """Check y against the features' shape; the second answer is the targets' column names, where there are any."""
     if y is None:
         raise DataError("y is None: requires y to be passed, but the target y is None; give one target a row.")
     y = in_memory("y", y)
-    names = np.asarray(list(y.columns), dtype=object) if hasattr(y, "columns") else None
+    names = np.asarray(list(y.columns), dtype=object) if is_frame(y) else None
     targets = as_given(y)
     if targets.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
@@ -379,14 +410,14 @@ def read_offset(offset: object, shape: tuple[int, ...], identity: bool = False) 
     return values
 
 
-def number_tasks(labels: Any) -> tuple[Labels, Index]:
+def number_tasks(labels: Labels | CodedTasks) -> tuple[Labels, Index]:
     """Task names, sorted, and the index of each row's task."""
     heads, of_row = _heads(labels)
     tasks, place = np.unique(heads, return_inverse=True)
     return tasks, place[of_row]
 
 
-def _heads(labels: Any) -> tuple[Labels, Index]:
+def _heads(labels: Labels | CodedTasks) -> tuple[Labels, Index]:
     """Labels that stand for several rows each, and for every row the number of its label among them.
 
     Coded tasks give the names in use; otherwise the first label of every run of equal ones, so that rows that come task
@@ -402,9 +433,9 @@ def _heads(labels: Any) -> tuple[Labels, Index]:
     return labels[begins], np.cumsum(begins) - 1
 
 
-def locate_tasks(labels: Any, known: Labels) -> Index:
+def locate_tasks(tasks: object, known: Labels) -> Index:
     """Index of each label among the known task names; −1 for those that are not among them."""
-    labels, of_row = _heads(read_labels(labels))
+    labels, of_row = _heads(read_labels(tasks))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
     elif labels.dtype.kind not in "US" and known.dtype.kind in "US":
@@ -415,7 +446,7 @@ def locate_tasks(labels: Any, known: Labels) -> Index:
     return np.asarray(index, dtype=np.int64)[of_row]
 
 
-def refuse_unseen(labels: Any, index: Index, known: Labels, remedy: str = "") -> None:
+def refuse_unseen(labels: object, index: Index, known: Labels, remedy: str = "") -> None:
     """Raise where :func:`locate_tasks` did not find a row's task."""
     if np.any(index < 0):
         raise UnseenTaskError(
@@ -424,6 +455,6 @@ def refuse_unseen(labels: Any, index: Index, known: Labels, remedy: str = "") ->
         )
 
 
-def unseen_tasks(labels: Any, index: Index) -> list[Any]:
+def unseen_tasks(labels: object, index: Index) -> list[Hashable]:
     """Names of the tasks that :func:`locate_tasks` did not find."""
     return list(np.unique(np.asarray(labels)[index < 0]))

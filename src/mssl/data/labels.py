@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy.sparse import csr_array
 from sklearn.utils.multiclass import check_classification_targets
 
-from mssl._typing import Index, Labels
-from mssl.data.inputs import as_given, is_missing, listing
+from mssl._typing import ArrayLike, Index, Labels, Matrix
+from mssl.data.inputs import as_given, as_matrix, is_missing, listing
 from mssl.exceptions import DataError, LayoutError
 
 
@@ -78,15 +78,15 @@ class PairTasks(NamedTuple):
         The two classes of each pair, in the order of ``names``.
     """
 
-    X: Any
+    X: Matrix
     y: Index
     tasks: Labels
     rows: Index
     names: Labels
-    pairs: list[tuple[Any, Any]]
+    pairs: list[tuple[Hashable, Hashable]]
 
 
-def pair_tasks(X: Any, y: Any) -> PairTasks:
+def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
     """Turn a multi-class problem into one binary task for each pair of classes.
 
     Parameters
@@ -123,10 +123,9 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
         raise LayoutError(f"y has shape {labels.shape}; give one label a row, shape (n,).")
     labels = plain_labels(labels)
     check_labels(labels)
-    values = X if sparse.issparse(X) else np.asarray(X)
+    values = as_matrix(X)
     if values.ndim != 2 or values.shape[0] != len(labels):
         raise LayoutError(f"X has shape {values.shape} and y {labels.shape}; give (n, d) and (n,).")
-    values = sparse.csr_array(values) if sparse.issparse(values) else values
     classes = np.unique(labels)
     if len(classes) < 2:
         raise DataError(f"y holds one class only ({listing(classes)}); give at least two to form pairs.")
@@ -141,7 +140,7 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     return PairTasks(values[chosen], second.astype(np.int64), tasks, chosen, names, [(a, b) for _, a, b in named])
 
 
-def vote(decisions: Any, pairs: Sequence[tuple[Any, Any]]) -> Labels:
+def vote(decisions: ArrayLike, pairs: Sequence[tuple[Hashable, Hashable]]) -> Labels:
     """Classes from the decisions of all pairs: one vote a pair, ties broken by the sum of the decisions.
 
     Parameters
@@ -167,7 +166,7 @@ def vote(decisions: Any, pairs: Sequence[tuple[Any, Any]]) -> Labels:
     if not np.all(np.isfinite(values)):
         raise DataError("decisions hold NaN or infinite values; give finite numbers.")
     classes = np.unique([label for pair in pairs for label in pair])
-    first, second = (np.searchsorted(classes, [pair[side] for pair in pairs]) for side in (0, 1))
+    first, second = (np.searchsorted(classes, np.asarray([pair[side] for pair in pairs])) for side in (0, 1))
     votes, sums = (np.zeros((len(values), len(classes))) for _ in range(2))
     for p, (a, b) in enumerate(zip(first, second, strict=True)):
         wins = values[:, p] > 0

@@ -14,21 +14,23 @@ Missing targets (NaN) are allowed in the shared and aligned layouts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import sparse
+from scipy.sparse import csr_array
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from mssl._renamed import renamed_attribute
-from mssl._typing import Array, ArrayLike, Index, Labels, Mask
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     CodedTasks,
+    as_matrix,
     is_missing,
     listing,
     number_tasks,
@@ -90,7 +92,7 @@ class TaskData:
     (2, [2, 3])
     """
 
-    X: Any
+    X: Matrix
     y: Array
     weights: Array | None
     offsets: Index
@@ -103,7 +105,7 @@ class TaskData:
     groups: Index | None = None
     order: Index | None = None
     n_columns: int | None = None
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
 
     rows = renamed_attribute("rows", "input_rows")
     names = renamed_attribute("names", "feature_names")
@@ -146,11 +148,11 @@ class TaskData:
         return self.source_rows if self.groups is None and self.layout != "long" else self.groups
 
     @property
-    def given_tasks(self) -> Any:
+    def given_tasks(self) -> Labels | CodedTasks:
         """Tasks as ``fit`` takes them beside :meth:`in_layout`: of each row, or of the columns of y."""
         return CodedTasks(self.tasks, self.task_of_row.astype(np.int32)) if self.layout == "long" else self.tasks
 
-    def in_layout(self, values: Any) -> Any:
+    def in_layout(self, values: Array) -> Array:
         """Flat values (N,) or (N, d) as ``fit`` takes them: those of the aligned layout as (n, K) or (n, K, d)."""
         if self.layout == "long":
             return values
@@ -176,7 +178,7 @@ class TaskData:
         table[self.task_of_row, occasions] = values
         return table
 
-    def with_occasions(self, groups: Any = None, order: Any = None) -> TaskData:
+    def with_occasions(self, groups: ArrayLike | None = None, order: ArrayLike | None = None) -> TaskData:
         """The same data with groups and times.
 
         Parameters
@@ -204,10 +206,10 @@ class TaskData:
     @classmethod
     def from_list(
         cls,
-        Xs: Sequence[Any],
-        ys: Sequence[Any],
-        tasks: Sequence[Any] | None = None,
-        sample_weight: Sequence[Any] | None = None,
+        Xs: Sequence[ArrayLike | csr_array],
+        ys: Sequence[ArrayLike],
+        tasks: ArrayLike | None = None,
+        sample_weight: Sequence[ArrayLike] | None = None,
     ) -> TaskData:
         """Build from one (X, y) pair a task; see :func:`stack_tasks` for arrays to give to an estimator."""
         X, y, ids = stack_tasks(Xs, ys, tasks)
@@ -215,7 +217,7 @@ class TaskData:
         return read_tasks(X, y, tasks=ids, sample_weight=weights)
 
 
-def _ranks(name: str, values: Any, rows: Index) -> Index | None:
+def _ranks(name: str, values: object, rows: Index) -> Index | None:
     """Labels of the input's rows as numbers from 0 on, in their order, one for each flat row."""
     if values is None:
         return None
@@ -225,7 +227,9 @@ def _ranks(name: str, values: Any, rows: Index) -> Index | None:
     return np.asarray(np.unique(labels[rows], return_inverse=True)[1], dtype=np.int64)
 
 
-def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | None = None) -> tuple[Any, Labels, Labels]:
+def stack_tasks(
+    Xs: Sequence[ArrayLike | csr_array], ys: Sequence[ArrayLike], tasks: ArrayLike | None = None
+) -> tuple[Matrix, Labels, Labels]:
     """Turn one data set a task into the long layout.
 
     Parameters
@@ -255,7 +259,7 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
         raise LayoutError(
             f"There are {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
         )
-    names = np.arange(len(Xs)) if tasks is None else read_labels(tasks)
+    names = np.arange(len(Xs)) if tasks is None else np.asarray(read_labels(tasks))
     if len(names) != len(Xs):
         raise LayoutError(f"There are {len(names)} task names for {len(Xs)} tasks; give one name a task.")
     if len(np.unique(names)) != len(names):
@@ -264,7 +268,7 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
     empty = [name for name, length in zip(names, lengths, strict=True) if length == 0]
     if empty:
         raise DataError(f"Tasks {listing(empty)} have no rows; drop these tasks or give them data.")
-    blocks: list[Any] = [X if sparse.issparse(X) else np.asarray(X) for X in Xs]
+    blocks = [as_matrix(X) for X in Xs]
     for name, block, length in zip(names, blocks, lengths, strict=True):
         if block.ndim != 2 or block.shape[0] != length:
             raise LayoutError(
@@ -274,20 +278,20 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
     widths = {block.shape[1] for block in blocks}
     if len(widths) > 1:
         raise LayoutError(f"Tasks have different numbers of features ({sorted(widths)}); give all the same d.")
-    stacked: Any = sparse.vstack(blocks).tocsr() if any(map(sparse.issparse, blocks)) else np.concatenate(blocks)
+    stacked: Matrix = sparse.vstack(blocks).tocsr() if any(map(sparse.issparse, blocks)) else np.concatenate(blocks)
     return stacked, np.concatenate([np.asarray(y) for y in ys]), np.repeat(names, lengths)
 
 
 def read_tasks(
-    X: Any,
-    y: Any,
+    X: Rows | Features,
+    y: ArrayLike,
     *,
-    task_column: Any = None,
-    tasks: Any = None,
-    sample_weight: Any = None,
+    task_column: Hashable | None = None,
+    tasks: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     y_numeric: bool = True,
-    groups: Any = None,
-    order: Any = None,
+    groups: ArrayLike | None = None,
+    order: ArrayLike | None = None,
     empty_tasks: bool = False,
 ) -> TaskData:
     """Check X, y and weights in any layout, encode categories and missing features, and sort the rows by task.
@@ -319,7 +323,12 @@ def read_tasks(
 
 
 def read_chunk(
-    X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, *, task_column: Any = None
+    X: Rows,
+    y: ArrayLike,
+    tasks: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    task_column: Hashable | None = None,
 ) -> TaskData | None:
     """Some of the rows of tasks in the long layout, all of them numbers; None where there are none.
 
@@ -327,9 +336,8 @@ def read_chunk(
     """
     if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
         kept = np.flatnonzero(np.asarray(sample_weight) != 0)
-        X, y, tasks, sample_weight = (
-            None if part is None else _safe_indexing(part, kept) for part in (X, y, tasks, sample_weight)
-        )
+        X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
+        tasks = None if tasks is None else _safe_indexing(tasks, kept)
     if _num_samples(X) == 0:
         return None
     data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
@@ -412,7 +420,7 @@ def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
         )
 
 
-def _from_long(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
+def _from_long(features: Features, y: Labels, target_names: Labels | None, sample_weight: ArrayLike | None) -> TaskData:
     X = features.values
     n = X.shape[0]
     weights = read_weights(sample_weight, (n,))
@@ -433,7 +441,7 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
     return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
 
 
-def _reordered(X: Any, order: Index) -> Any:
+def _reordered(X: Matrix, order: Index) -> Matrix:
     """X[order]; runs of rows of contiguous columns, as in frames, are written to their places, which is faster."""
     if sparse.issparse(X) or X.flags.c_contiguous or len(order) != len(X):
         return X[order]
@@ -458,7 +466,7 @@ def _from_table(
         )
     if names is not None and len(names) != K:
         raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name a task.")
-    tasks = names if names is not None else np.arange(K) if target_names is None else target_names
+    tasks = np.asarray(names) if names is not None else np.arange(K) if target_names is None else target_names
     weights, seen = read_weights(sample_weight, y.shape), ~is_missing(y)
     seen = seen if weights is None else seen & (weights > 0)
     common = weights is None or bool(np.all(weights == weights[:, :1]))

@@ -18,23 +18,29 @@ least-squares estimator the same fit as all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Rows
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import listing, without_columns
+from mssl.data.inputs import as_rows, is_frame, listing, without_columns
 from mssl.data.layouts import TaskData, read_chunk
 from mssl.exceptions import DataError, LayoutError
+
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+    from pandas import DataFrame
+
+    from mssl.data.distributed import LazyColumn, LazyRows
 
 _ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; more rows do not save time
 _SUMS = ("n", "means", "target_means", "xx", "xy", "yy")
@@ -86,7 +92,7 @@ class Moments:
     xy: Array
     yy: Array
     tasks: Labels
-    columns: tuple[Any, ...] = ()
+    columns: tuple[Hashable, ...] = ()
     feature_names: Labels | None = None
 
     @property
@@ -107,12 +113,12 @@ class Moments:
     @classmethod
     def from_rows(
         cls,
-        X: Any,
-        y: Any,
-        tasks: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: ArrayLike,
+        tasks: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         *,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         n_folds: int | None = None,
         random_state: int | Sequence[int] = 0,
         memory_limit: int | None = None,
@@ -160,7 +166,7 @@ class Moments:
         return made if n_folds is not None else made.together()
 
     @classmethod
-    def _empty(cls, columns: tuple[Any, ...], task_column: Any, n_folds: int | None) -> Moments:
+    def _empty(cls, columns: tuple[Hashable, ...], task_column: Hashable, n_folds: int | None) -> Moments:
         """Moments of no rows: of no task at all."""
         place = task_column % len(columns) if isinstance(task_column, int) and columns else task_column
         kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
@@ -172,10 +178,10 @@ class Moments:
     @classmethod
     def from_chunks(
         cls,
-        chunks: Iterable[Any],
+        chunks: Iterable[DataFrame | tuple[Rows | ArrayLike, ...]],
         *,
-        target: Any = None,
-        task_column: Any = None,
+        target: str | None = None,
+        task_column: Hashable | None = None,
         n_folds: int | None = None,
         random_state: int = 0,
         memory_limit: int | None = None,
@@ -219,18 +225,18 @@ class Moments:
     @classmethod
     def from_dask(
         cls,
-        X: Any,
-        y: Any = None,
-        tasks: Any = None,
-        sample_weight: Any = None,
+        X: LazyRows,
+        y: LazyColumn | None = None,
+        tasks: LazyColumn | None = None,
+        sample_weight: LazyColumn | None = None,
         *,
-        target: Any = None,
-        task_column: Any = None,
+        target: str | None = None,
+        task_column: Hashable | None = None,
         n_folds: int | None = None,
         random_state: int = 0,
         memory_limit: int | None = None,
         compute: bool = True,
-    ) -> Any:
+    ) -> Moments | Delayed:
         """Moments of a Dask collection in the long layout, by tree reduction where its partitions are (extra ``dask``).
 
         Parameters
@@ -254,8 +260,9 @@ class Moments:
         """
         from dask import delayed
 
-        if target is not None and target not in list(getattr(X, "columns", ())):
-            raise refused("target", target, f"give one of the columns of X, {listing(list(getattr(X, 'columns', ())))}")
+        names = list(X.columns) if is_frame(X) else []
+        if target is not None and target not in names:
+            raise refused("target", target, f"give one of the columns of X, {listing(names)}")
         if (y is None) == (target is None):
             raise DataError("Targets are given twice or not at all; give y, or target, a column of X.")
         read = partial(cls.from_rows, task_column=task_column, n_folds=n_folds, memory_limit=memory_limit)
@@ -302,8 +309,8 @@ class Moments:
                 blocks.append(_of_tasks(data, cell, n_cells, slice(first, last), scales, target_scale))
                 first = last
             sums = tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
-        made: dict[str, Any] = dict(zip(_SUMS, sums, strict=True))
-        return cls(**made, tasks=data.tasks, feature_names=data.feature_names)
+        n, means, target_means, xx, xy, yy = sums
+        return cls(n, means, target_means, xx, xy, yy, data.tasks, feature_names=data.feature_names)
 
     def gather(self, cells: Mask) -> Moments:
         """The moments of some cells together."""
@@ -417,21 +424,23 @@ def _union(one: Labels, other: Labels) -> Labels:
     return np.union1d(one, other)
 
 
-def _columns_of(X: Any) -> tuple[Any, ...]:
-    if hasattr(X, "columns"):
+def _columns_of(X: object) -> tuple[Hashable, ...]:
+    if is_frame(X):
         return tuple(X.columns)
-    shape = np.shape(X)
+    shape = as_rows(X).shape
     return tuple(range(shape[1])) if len(shape) == 2 else ()
 
 
-def _names(columns: Sequence[Any]) -> Labels | None:
+def _names(columns: Sequence[object]) -> Labels | None:
     return np.asarray(columns, dtype=object) if all(isinstance(name, str) for name in columns) else None
 
 
-def _of_chunk(read: Callable[..., Moments], seed: int, chunk: Any, number: int, target: str | None = None) -> Moments:
+def _of_chunk(
+    read: Callable[..., Moments], seed: int, chunk: object, number: int, target: str | None = None
+) -> Moments:
     """Moments of one chunk, whose number errors name."""
     if target is not None:
-        if target not in list(getattr(chunk, "columns", ())):
+        if not is_frame(chunk) or target not in list(chunk.columns):
             raise DataError(f"Chunk {number} has no column {target!r} of targets; give frames that hold it.")
         chunk = without_columns(chunk, (target,)), chunk[target]
     elif not isinstance(chunk, tuple) or not 2 <= len(chunk) <= 4:
@@ -495,7 +504,7 @@ def _shared(data: TaskData, cell: Index, n_cells: int, scales: Array, target_sca
     K, n = data.n_tasks, len(data.X)
     weights = np.ones((K, n)) if data.weights is None else data.weights.reshape(K, n)
     targets = data.y.reshape(K, n) / target_scale
-    cells: list[tuple[Any, ...]] = []
+    cells: list[tuple[Array, ...]] = []
     for number in range(n_cells):
         rows = np.flatnonzero(cell == number)
         X, c, y = data.X[rows] / scales, weights[:, rows], targets[:, rows]

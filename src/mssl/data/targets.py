@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from mssl._typing import Array, Index
 from mssl._validation import check_choice
-from mssl.data.inputs import listing
+from mssl.data.inputs import dense, listing
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.losses import MASS, NODES
@@ -156,7 +155,7 @@ class _Regression:
     def __init__(self, data: TaskData) -> None:
         self.data = data
         X = data.X[:, :0] if data.n_features > _WIDEST else data.X
-        X = X.toarray() if sparse.issparse(X) else X
+        X = dense(X)
         self.weights = np.ones(len(data.y)) if data.weights is None else data.weights
         index = data.task_of_row
         self.columns = self._centred(np.tile(X, (data.n_tasks, 1)) if data.shared else X, index)

@@ -400,7 +400,7 @@ class BayesianEstimator(TaskEstimator):
             raise refused("task", task, "give a name that no task has yet", "Refit to change a task.")
         X = self._own_columns(X)
         if hasattr(X, "columns") and self.task_column in list(X.columns):
-            named = sorted({str(name) for name in read_labels(X[self.task_column])})
+            named = sorted({str(name) for name in np.asarray(read_labels(X[self.task_column]))})
             if named != [str(task)]:
                 allowed = f"the column {self.task_column!r} says {listing(named)}"
                 raise refused("task", task, allowed, "Give the rows of one task, or leave the column out.")
