@@ -24,8 +24,15 @@ Examples
 'gain over single-task fit (%)'
 """
 
-from mssl.plots.effects import plot_effects
-from mssl.plots.fits import plot_box, plot_coefficients, plot_convergence, plot_path, plot_stability, plot_transfer
+from mssl.plots.fits import (
+    plot_box,
+    plot_coefficients,
+    plot_convergence,
+    plot_effects,
+    plot_path,
+    plot_stability,
+    plot_transfer,
+)
 from mssl.plots.graphs import plot_chord, plot_graph, plot_precision
 from mssl.plots.maps import plot_map
 

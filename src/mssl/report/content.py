@@ -21,8 +21,7 @@ from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
-from mssl.plots.effects import curves, most_relevant
-from mssl.plots.fits import Stability, read_stability
+from mssl.plots.fits import Stability, curves, most_relevant, read_stability
 from mssl.report.parts import MOST_EDGES, count
 from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate

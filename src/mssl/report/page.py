@@ -12,6 +12,7 @@ import json
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,22 +33,24 @@ def render(content: Content) -> str:
     """Return the page as text."""
     require("matplotlib", "report", "The report")
     sections = all_sections(content)
-    script = _asset("page.js")
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(script)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", Html(content.title)),
-        verbatim("style", _asset("page.css")),
-    ]
-    body = [
-        *_body(content, sections),
-        verbatim("script", _data(content, sections), type="application/json", id="report-data"),
-        verbatim("script", script),
-    ]
-    lines = Html("\n")
-    page = tag("html", lines.join([tag("head", lines.join(head)), tag("body", lines.join(body))]), lang="en")
-    return f"<!DOCTYPE html>\n{page!s}\n"
+    template, look, script = (
+        files("mssl.report").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+    )
+    parts = (
+        tag(
+            "section", tag("h2", Html(s.title), id=f"{s.key}-title"), s.body, id=s.key, aria_labelledby=f"{s.key}-title"
+        )
+        for s in sections
+    )
+    return Template(template).substitute(
+        hash=b64encode(sha256(script.encode()).digest()).decode(),
+        title=Html(content.title),
+        style=verbatim("style", look),
+        links=Html(*(tag("li", tag("a", Html(s.title), href=f"#{s.key}")) for s in sections)),
+        sections=Html("\n").join(parts),
+        data=verbatim("script", _data(content, sections), type="application/json", id="report-data"),
+        script=verbatim("script", script),
+    )
 
 
 def all_sections(content: Content) -> list[Section]:
@@ -68,28 +71,6 @@ def all_sections(content: Content) -> list[Section]:
         words.record_section(content),
     ]
     return [section for section in found if section is not None]
-
-
-def _body(content: Content, sections: list[Section]) -> list[Html]:
-    links = (tag("li", tag("a", Html(s.title), href=f"#{s.key}")) for s in sections)
-    titles = [tag("h2", Html(s.title), id=f"{s.key}-title") for s in sections]
-    parts = (
-        tag("section", title, s.body, id=s.key, aria_labelledby=f"{s.key}-title")
-        for s, title in zip(sections, titles, strict=True)
-    )
-    navigation = tag("nav", tag("ul", *links), aria_label="Sections")
-    clear = tag("button", Html("Clear selection"), type="button")
-    return [
-        tag("a", Html("Skip to the table of tasks"), class_="skip", href="#tasks"),
-        tag("header", tag("h1", tag("bdi", Html(content.title))), navigation),
-        tag(
-            "noscript",
-            tag("p", Html("Only highlighting, filters, sorting and values beside the pointer need JavaScript.")),
-        ),
-        tag("main", Html("\n").join(parts)),
-        tag("div", tag("span"), clear, id="chosen", role="status", aria_live="polite", hidden=True),
-        tag("div", id="tip", aria_hidden="true", hidden=True),
-    ]
 
 
 def _data(content: Content, sections: list[Section]) -> str:
@@ -119,15 +100,3 @@ def _facts(content: Content) -> list[list[str]]:
         if content.gains is not None and np.isfinite(content.gains.gain[k]):
             lines.append(f"gain {content.gains.gain[k]:+.1f} %")
     return facts
-
-
-def _asset(name: str) -> str:
-    return files("mssl.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _policy(script: str) -> str:
-    """Which script may run, and that nothing may be fetched."""
-    return (
-        f"default-src 'none'; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'; "
-        "style-src 'unsafe-inline'; img-src data:; frame-src 'none'; base-uri 'none'; form-action 'none'"
-    )

@@ -17,8 +17,7 @@ from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots import support
-from mssl.plots.effects import draw_effect
-from mssl.plots.fits import MOST_LINES, plot_coefficients, plot_convergence, plot_stability
+from mssl.plots.fits import MOST_LINES, draw_effect, plot_coefficients, plot_convergence, plot_stability
 from mssl.plots.graphs import place_labels, plot_chord, plot_graph, plot_precision
 from mssl.plots.maps import plot_map
 from mssl.report import parts
