@@ -16,27 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice, refused, warn
-from mssl.climate.grids import (
-    DEGREES,
-    around,
-    axis_attributes,
-    choose,
-    given_names,
-    loaded,
-    monthly,
-    named_members,
-    on_grid,
-    on_land,
-    open_field,
-    pick,
-    reject_observation,
-    select_region,
-    times_of,
-    to_cells,
-    to_locations,
-    to_units,
-    with_given_longitudes,
-)
+from mssl.climate import grids
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import DataError, MissingDependencyError, require
 from mssl.files.atomic import atomic
@@ -207,17 +187,19 @@ def combine(
     train, test = _years(train, test, raw)
     check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
-        reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
+        grids.reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
     model = _linear(make_estimator(method, "gaussian") if estimator is None else estimator)
-    members = named_members(ensemble, variable)
+    members = grids.named_members(ensemble, variable)
     if isinstance(observations, str | Path):
-        observations = open_field(observations, variable)
-    given = choose(observations, variable, "The observation")
+        observations = grids.open_field(observations, variable)
+    given = grids.choose(observations, variable, "The observation")
     observed, grid, at_sea = _observed(given, region, land_only)
     units = observed.attrs.get("units")
-    observed = monthly(observed)
-    fields = {name: to_units(field, units, f"member {name!r}") for name, field in members.items()}
-    fields = {name: monthly(to_cells(f, observed, regrid, f"member {name!r}")) for name, f in fields.items()}
+    observed = grids.monthly(observed)
+    fields = {name: grids.to_units(field, units, f"member {name!r}") for name, field in members.items()}
+    fields = {
+        name: grids.monthly(grids.to_cells(f, observed, regrid, f"member {name!r}")) for name, f in fields.items()
+    }
     data = _align(observed, fields, train, test, raw)
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction, change = _predict(model, data, raw)
@@ -245,8 +227,8 @@ def combine(
         **{f"locations_{reason}": count for reason, count in left_out.items()},
         **data.missing(),
     }
-    answer = answer if grid is None else on_grid(answer, *grid)
-    answer = answer.rename({axis: name for axis, name in given_names(given).items() if axis in answer.coords})
+    answer = answer if grid is None else grids.on_grid(answer, *grid)
+    answer = answer.rename({axis: name for axis, name in grids.given_names(given).items() if axis in answer.coords})
     return (answer, model) if return_model else answer
 
 
@@ -279,20 +261,20 @@ def _observed(
     given: DataArray, region: tuple[float, float, float, float] | None, land_only: bool
 ) -> tuple[DataArray, tuple[Array, Array] | None, int]:
     """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
-    data = pick(given, None, "The observation")
+    data = grids.pick(given, None, "The observation")
     units = data.attrs.get("units")
     if "lon" in data.coords:
-        lon = given[given_names(given)["lon"]]
-        data = with_given_longitudes(data, lon)
+        lon = given[grids.given_names(given)["lon"]]
+        data = grids.with_given_longitudes(data, lon)
     gridded = "location" not in data.dims
-    data = select_region(data, region)
+    data = grids.select_region(data, region)
     grid = None
     if {"lat", "lon"} <= set(data.dims):
         grid = data["lat"].values, lon.values[np.isin(lon.values, data["given_lon"].values)]
-    data = to_locations(data)
+    data = grids.to_locations(data)
     cells = data.sizes["location"]
     if gridded and land_only:
-        data = on_land(data)
+        data = grids.on_land(data)
     if not data.sizes["location"]:
         raise DataError(
             "No location lies in the region and on land; give another region, or keep the sea (--all-cells)."
@@ -338,8 +320,8 @@ def _align(
         if field is not observed or np.isin(wanted[learning], absent).all():
             raise DataError(f"{lacks}; choose years that all of them cover.")
         warn(f"{lacks}; they count as gaps and are predicted.")
-    observed = loaded(observed.reindex(time=wanted), "The observation")
-    values = [loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
+    observed = grids.loaded(observed.reindex(time=wanted), "The observation")
+    values = [grids.loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
     stack = np.stack(values, axis=2).astype(float, copy=False)
     counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
     seen = counts.min(axis=0) >= least
@@ -529,9 +511,9 @@ def _found(model: BaseEstimator, locations: Labels) -> Dataset:
 
 def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
     """The answer with the observation's coordinates, and what the CF conventions want to be said of them."""
-    axes = {axis: given[name] for axis, name in given_names(given).items() if name in given.coords}
-    time, same = times_of(axes["time"], data.months[~data.train])
-    about = axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
+    axes = {axis: given[name] for axis, name in grids.given_names(given).items() if name in given.coords}
+    time, same = grids.times_of(axes["time"], data.months[~data.train])
+    about = grids.axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
     names = data.locations
     answer = answer.assign_coords(
         time=("time", time, about),
@@ -541,10 +523,10 @@ def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
         answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
     if "other_location" in answer.dims:
         answer = answer.assign_coords(other_location=("other_location", names, {"long_name": "location"}))
-    for axis in DEGREES:
+    for axis in grids.DEGREES:
         if axis in data.observed.coords:
             values = data.observed["given_lon" if axis == "lon" else axis].values
-            answer = answer.assign_coords({axis: ("location", values, axis_attributes(axis, axes[axis]))})
+            answer = answer.assign_coords({axis: ("location", values, grids.axis_attributes(axis, axes[axis]))})
     return answer
 
 
@@ -665,7 +647,7 @@ def plot_combination(answer: Dataset, *, coast: bool = True) -> NDArray[np.objec
         leaders = _on_map(leading, places), [str(name) for name in answer["member"].values]
     return draw_fields(
         {title: _on_map(field, places) for title, field in maps.items()},
-        (answer[places["lat"]].to_numpy().astype(float), around(answer[places["lon"]]).to_numpy().astype(float)),
+        (answer[places["lat"]].to_numpy().astype(float), grids.around(answer[places["lon"]]).to_numpy().astype(float)),
         label,
         most=most,
         rising=rising,
@@ -682,7 +664,7 @@ def _on_map(field: DataArray, places: dict[str, str]) -> Array:
 
 def map_places(data: Field) -> dict[str, str]:
     """The names of the axes of a map."""
-    places = given_names(data)
+    places = grids.given_names(data)
     if not {"lat", "lon"} <= set(places):
         raise DataError("There are no latitudes and longitudes, so there is no map; give them to the observation.")
     return places

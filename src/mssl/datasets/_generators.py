@@ -271,8 +271,6 @@ def make_clustered_tasks(
         text=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
         layout=layout,
         as_frame=as_frame,
-        task_names=names("task", n_tasks),
-        feature_names=names("x", n_features),
         known={**known, "coef": coef, "intercept": intercept, "target_names": labels},
     )
 
@@ -368,8 +366,6 @@ def make_residual_graph(
         text=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
         layout=layout,
         as_frame=as_frame,
-        task_names=names("task", n_tasks),
-        feature_names=names("x", n_features),
         known={**known, "coef": coef, "intercept": intercept},
     )
 
@@ -503,8 +499,6 @@ def make_curved_tasks(
         text=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
         layout=layout,
         as_frame=as_frame,
-        task_names=names("task", n_tasks),
-        feature_names=names("x", n_features),
         known={"mean_test": means_test, "weights": weights, "intercept": intercept},
     )
 

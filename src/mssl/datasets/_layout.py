@@ -55,8 +55,8 @@ def bunch(
     text: str,
     layout: str,
     as_frame: bool,
-    task_names: Labels,
-    feature_names: Labels,
+    task_names: Labels | None = None,
+    feature_names: Labels | None = None,
     occasions: bool = True,
     known: Mapping[str, object] = MappingProxyType({}),
 ) -> Bunch:
@@ -74,12 +74,15 @@ def bunch(
         "shared" needs one design for all tasks; "aligned" needs rows that belong together in all tasks.
     as_frame : bool
         Tables of pandas instead of arrays; long tables get a column ``task``.
-    task_names, feature_names : arrays of str
+    task_names, feature_names : arrays of str, optional
+        By default "task 01" and "x 01" and so on.
     occasions : bool
         Whether row i of every task belongs to the same occasion, where the tasks have equally many rows.
     known : mapping
         Further entries.
     """
+    task_names = names("task", len(train[0])) if task_names is None else task_names
+    feature_names = names("x", train[0][0].shape[1]) if feature_names is None else feature_names
     parts = {"": train} if test is None else {"": train, "_test": test}
     for part in parts.values():
         _check_layout(layout, part, occasions, as_frame, f"the data set {entry.name!r}")

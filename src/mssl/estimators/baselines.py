@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from mssl._typing import Array, BaseEstimator, Index, RegressorMixin
+from mssl._typing import Array, BaseEstimator, RegressorMixin
 from mssl._validation import refused
-from mssl.data.inputs import as_table, read_offset
+from mssl.data.inputs import as_table, dense, read_offset
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import MeanPredictor
 from mssl.exceptions import all_or_nothing
@@ -84,13 +84,13 @@ class BestMember(_Baseline):
     """
 
     def _learn(self, data: TaskData) -> Array | None:
-        dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
+        members = dense(data.X)
         weights = np.ones(len(data.y)) if data.weights is None else data.weights
         coef = np.zeros((data.n_tasks, data.n_features), data.dtype)
         self.member_ = np.empty(data.n_tasks, dtype=np.int64)
         for k in range(data.n_tasks):
             rows = slice(data.offsets[k], data.offsets[k + 1])
-            block = dense if data.shared else dense[rows]
+            block = members if data.shared else members[rows]
             errors = weights[rows] @ (block - data.y[rows, None]) ** 2
             self.member_[k] = int(np.argmin(errors))
             coef[k, self.member_[k]] = 1.0
@@ -139,8 +139,7 @@ class Climatology(_Baseline):
         raise refused("Climatology: month", self.month, allowed, remedy)
 
     def _learn(self, data: TaskData) -> Array | None:
-        column = data.X[:, [self._place()]]
-        labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
+        labels = dense(data.X[:, [self._place()]]).ravel()
         labels = np.tile(labels, data.n_tasks) if data.shared else labels
         weights = np.ones(len(data.y)) if data.weights is None else data.weights
         self.seasons_, season = np.unique(labels, return_inverse=True)
@@ -160,21 +159,13 @@ class Climatology(_Baseline):
         X, tasks, unseen, offset
             As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
-        normals = self._season_means(X, tasks, unseen)
+        values, owners, layout, _ = self._rows(X, tasks, unseen)
+        seasons = values[:, :, self._place()] if layout == "aligned" else dense(values[:, [self._place()]])
+        if owners is None:  # every row is of all tasks
+            owners = np.arange(len(self.tasks_))
+        else:
+            seasons = seasons.ravel()
+        place = np.clip(np.searchsorted(self.seasons_, seasons), 0, len(self.seasons_) - 1)
+        known = self.seasons_[place] == seasons
+        normals = np.where(known, self.normals_[owners, place], self.means_[owners])
         return normals if offset is None else normals + read_offset(offset, normals.shape, self.loss_.identity)
-
-    def _season_means(self, X: Any, tasks: Any, unseen: str | None) -> Array:
-        values, index, layout, _ = self._rows(X, tasks, unseen)
-        place, K = self._place(), len(self.tasks_)
-        if layout == "aligned":
-            return self._normals(values[:, :, place], np.broadcast_to(np.arange(K), values.shape[:2]))
-        column = values[:, [place]]
-        labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
-        if index is None:
-            return self._normals(np.repeat(labels[:, None], K, axis=1), np.broadcast_to(np.arange(K), (len(labels), K)))
-        return self._normals(labels, index)
-
-    def _normals(self, labels: Array, owners: Index) -> Array:
-        place = np.clip(np.searchsorted(self.seasons_, labels), 0, len(self.seasons_) - 1)
-        known = self.seasons_[place] == labels
-        return np.where(known, self.normals_[owners, place], self.means_[owners])
