@@ -15,11 +15,9 @@ from sklearn.linear_model import ARDRegression, BayesianRidge
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence import noise, prior
+from mssl.evidence import prior
 from mssl.evidence.climb import Climb, climb
-from mssl.evidence.kernels import Dense, Known, TaskKernel
-from mssl.evidence.noise import PerTask, SharedNoise
-from mssl.evidence.prior import Prior, plain_prior, related
+from mssl.evidence.prior import Dense, Known, PerTask, Prior, SharedNoise, TaskKernel, plain_prior, related
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route
 
 K, D = 4, 5
@@ -179,7 +177,7 @@ def test_shared_errors_are_found() -> None:
 
 
 def test_one_task_without_priors_is_bayesian_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "NOISE_PRIOR", 0.0)
+    monkeypatch.setattr(prior, "NOISE_PRIOR", 0.0)
     X, y = draw(3, (40,))
     route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False))
     found = end(route, one_block(0.1, 0.0, np.ones(D), np.full(1, 0.5), relevance=False), gain=1e-13).point
@@ -193,7 +191,7 @@ def test_one_task_without_priors_is_bayesian_ridge(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "NOISE_PRIOR", 0.0)
+    monkeypatch.setattr(prior, "NOISE_PRIOR", 0.0)
     monkeypatch.setattr(prior, "RELEVANCE_PRIOR", 0.0)
     rng = np.random.default_rng(4)
     X = [rng.normal(size=(60, D))]

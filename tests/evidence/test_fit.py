@@ -10,11 +10,9 @@ from dense_evidence import DenseModel
 from scipy import sparse
 
 from mssl.data.layouts import TaskData, read_tasks
-from mssl.evidence.adapt import join_task
-from mssl.evidence.fit import STRUCTURES, EvidenceFit, Options, fit_evidence
-from mssl.evidence.forecast import forecast
-from mssl.evidence.kernels import Dense, Exchangeable
-from mssl.evidence.noise import PerTask
+from mssl.evidence.choice import forecast
+from mssl.evidence.fit import STRUCTURES, EvidenceFit, Options, fit_evidence, join_task
+from mssl.evidence.prior import Dense, Exchangeable, PerTask
 from mssl.losses import Bernoulli, Gaussian, Loss, Poisson
 
 K, D = 4, 3

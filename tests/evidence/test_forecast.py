@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from mssl.evidence.forecast import calibrate
+from mssl.evidence.choice import calibrate
 from mssl.losses import Bernoulli, Calibration, Forecast, Gamma, Gaussian, Loss, Poisson
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from mssl.evidence.climb import wishart_distance
-from mssl.evidence.kernels import Dense, Exchangeable
-from mssl.evidence.noise import NOISE_PRIOR, PerTask
-from mssl.evidence.prior import ARD, RELEVANCE_PRIOR, plain_prior, related
+from mssl.evidence.prior import ARD, NOISE_PRIOR, RELEVANCE_PRIOR, Dense, Exchangeable, PerTask, plain_prior, related
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["plain", "dense"]))

@@ -11,8 +11,7 @@ from evidence_cases import one_block, with_levels
 from scipy import sparse
 
 from mssl.data.factors import TaskFactors
-from mssl.evidence.noise import PerTask
-from mssl.evidence.prior import Prior
+from mssl.evidence.prior import PerTask, Prior
 from mssl.evidence.routes import MeanRoute
 
 K, D = 3, 4

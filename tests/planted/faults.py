@@ -77,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         "calibration is not drawn to one",
-        "evidence/forecast.py",
+        "evidence/choice.py",
         "-float(weights @ densities) + 0.5 * float(q @ q)",
         "-float(weights @ densities)",
         _EVIDENCE,
@@ -142,7 +142,7 @@ FAULTS = [
     ),
     Fault(
         "noise is drawn to no common level",
-        "evidence/noise.py",
+        "evidence/prior.py",
         "own * up + NOISE_PRIOR * self._level / own",
         "own * up + NOISE_PRIOR",
         _EVIDENCE,
@@ -170,7 +170,7 @@ FAULTS = [
     ),
     Fault(
         "a task that joins knows its weights before its rows",
-        "evidence/adapt.py",
+        "evidence/fit.py",
         "V = np.eye(len(A)) + A @ CA",
         "V = 0.5 * np.eye(len(A)) + A @ CA",
         _EVIDENCE,

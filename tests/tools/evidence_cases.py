@@ -10,9 +10,19 @@ from dense_evidence import DenseModel
 from factor_analytic import FactorAnalytic
 
 from mssl.data.factors import TaskFactors
-from mssl.evidence.kernels import Dense, Exchangeable, Known, TaskKernel
-from mssl.evidence.noise import Noise, PerTask, SharedNoise
-from mssl.evidence.prior import ARD, Block, Equal, Prior
+from mssl.evidence.prior import (
+    ARD,
+    Block,
+    Dense,
+    Equal,
+    Exchangeable,
+    Known,
+    Noise,
+    PerTask,
+    Prior,
+    SharedNoise,
+    TaskKernel,
+)
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
 
 K, D = 4, 5

@@ -31,11 +31,9 @@ from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, w
 from mssl.estimators.fitted import of_version_2, typed
 from mssl.estimators.moments import FromMoments, check_moments, remember_moments
 from mssl.estimators.prediction import read_known
-from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
-from mssl.evidence.fit import STRUCTURES, Options
-from mssl.evidence.kernels import TaskKernel
-from mssl.evidence.prior import Prior
+from mssl.evidence.fit import STRUCTURES, Options, join_task
+from mssl.evidence.prior import Prior, TaskKernel
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.information import evidence_on_weights

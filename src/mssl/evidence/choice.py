@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import minimize
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
-from mssl.evidence.forecast import calibrate, forecast
-from mssl.evidence.kernels import TaskKernel
-from mssl.evidence.prior import Prior
+from mssl.evidence.prior import Prior, TaskKernel
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import MIN_GAIN_NATS, gain, stack, wins
@@ -36,6 +35,49 @@ LARGEST_AUTO, LARGEST_AUTO_SITES = 1500, 600
 OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
 FIRST_FOLDS = 2  # after which curves that do not lead are dropped
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
+
+
+_FACTORS = (0.5, 3.0)  # least and largest factor of a calibration
+
+
+def calibrate(forecast: Forecast, y: Array, weights: Array) -> Calibration:
+    """The factors that give held-out targets the highest density, drawn towards one by one row's worth.
+
+    Parameters
+    ----------
+    forecast : Forecast
+        Of held-out rows.
+    y : ndarray of shape (N,)
+        Their targets.
+    weights : ndarray of shape (N,)
+        Their frequency weights.
+    """
+    if not forecast.factors:
+        return Calibration()
+
+    def made(q: Array) -> Calibration:
+        return Calibration(**dict(zip(forecast.factors, np.exp(q).tolist(), strict=True)))
+
+    def lost(q: Array) -> float:
+        densities = np.maximum(forecast.calibrated(made(q)).log_density(y), -1e3)
+        return -float(weights @ densities) + 0.5 * float(q @ q)
+
+    start = np.zeros(len(forecast.factors))
+    bounds = [np.log(_FACTORS)] * len(start)
+    found = minimize(lost, start, method="L-BFGS-B", bounds=bounds, options={"eps": 1e-5, "gtol": 1e-3})
+    return made(found.x) if found.fun < lost(start) else Calibration()
+
+
+def forecast(fit: EvidenceFit, X: Any, task: Index) -> Forecast:
+    """Predictive distributions of rows of tasks; −1 is a new task."""
+    n = X.shape[0]
+    mean, variance, noise, degrees = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for k in np.unique(task).tolist():
+        rows = np.flatnonzero(task == k)
+        which = None if k < 0 else k
+        mean[rows], variance[rows] = fit.predictor(X[rows], which)
+        noise[rows], degrees[rows] = fit.noise(which), fit.degrees(which)
+    return fit.loss.forecast(mean, variance, noise, degrees)
 
 
 @dataclass(frozen=True)

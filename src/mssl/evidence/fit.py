@@ -9,22 +9,33 @@ dense T the same with the noise frozen, since noise learned together with a rich
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from mssl._typing import Array, Index, Mask
+from mssl._typing import Array, Index
 from mssl._validation import refused
 from mssl.data.factors import TaskFactors, triangle, turned
+from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 from mssl.evidence.climb import SMALLEST, climb
-from mssl.evidence.kernels import Dense, Exchangeable, TaskKernel
-from mssl.evidence.noise import NOISE_PRIOR, PerTask, SharedNoise
 from mssl.evidence.posterior import WeightPosterior
-from mssl.evidence.prior import FLAT, Derivatives, Prior, plain_prior, related
+from mssl.evidence.prior import (
+    FLAT,
+    NOISE_PRIOR,
+    Dense,
+    Exchangeable,
+    PerTask,
+    Prior,
+    SharedNoise,
+    TaskKernel,
+    plain_prior,
+    related,
+)
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, SharedRoute
-from mssl.evidence.sites import GLMProblem, RowRoute, climb_sites
+from mssl.evidence.sites import GLMProblem, RowRoute, Sites, climb_sites
 from mssl.evidence.version_2 import prior_of
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian, Loss
@@ -34,7 +45,6 @@ STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
 LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
 LARGEST_MEAN = 2**28  # numbers that tasks' whitened rows may have
 LARGEST_PRIMAL = 3_000  # weights whose precision is factored as one matrix
-_LEAST_OWN = 1e-2  # least share of the mean's variance that tasks' own deviations begin with under a dense T
 _GLM_FLAT = 100.0  # prior variance of the mean intercept on the scale of the predictor
 
 
@@ -375,12 +385,8 @@ class EvidenceFit:
 
 def relevance_groups(blocks: Index, column_of: Index) -> Index:
     """One relevance group for what a block makes of one column; products of several columns have one each."""
-    keys: dict[tuple[int, int], int] = {}
-    groups = np.empty(len(blocks), dtype=np.int64)
-    for j, (block, column) in enumerate(zip(blocks.tolist(), column_of.tolist(), strict=True)):
-        key = (block, column if column >= 0 else ~j)
-        groups[j] = keys.setdefault(key, len(keys))
-    return groups
+    columns = np.where(column_of >= 0, column_of, -1 - np.arange(len(column_of)))
+    return np.unique(np.column_stack([blocks, columns]), axis=0, return_inverse=True)[1].ravel()
 
 
 def fit_evidence(
@@ -423,118 +429,98 @@ def fit_evidence(
         if (prior.n_tasks, len(prior.block)) != (data.n_tasks, data.n_features):
             allowed = f"these rows have {data.n_tasks} tasks and {data.n_features} features"
             raise refused("prior", f"of {prior.n_tasks} tasks and {len(prior.block)} features", allowed)
+    loss = Gaussian() if loss is None else loss
     try:
-        if loss is not None and not loss.quadratic:
-            return _fit_glm(data, prior, options, loss, base)
-        return _fit_gaussian(data, prior, options, occasions, base)
+        scaled = _in_units(data, options, targets=loss.quadratic)
+        if loss.quadratic:
+            ended = _fit_gaussian(data, *scaled, prior, options, occasions, base)
+        else:
+            ended = _fit_glm(data, *scaled, prior, options, loss, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
             "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
             "Subtract their level, leave some out, or let tasks have intercepts."
         ) from error
+    return replace(ended, n_iter=ended.n_iter + (0 if base is None else base.n_iter))
 
 
-def _split(data: TaskData) -> tuple[list[Any], list[Array], list[Array | None]]:
-    bounds = data.offsets
-    parts = [slice(int(bounds[k]), int(bounds[k + 1])) for k in range(data.n_tasks)]
-    blocks = [data.X if data.shared else data.X[part] for part in parts]
-    weights = [None if data.weights is None else data.weights[part] for part in parts]
-    return blocks, [data.y[part] for part in parts], weights
-
-
-def _sums(data: TaskData, values: Array) -> Array:
-    """Sums over each task's rows; tasks may have none."""
-    values = values if data.weights is None else data.weights * values
-    return np.asarray(np.bincount(data.task_of_row, values, data.n_tasks), dtype=float)
-
-
-def _units(data: TaskData, blocks: list[Any], options: Options, *, targets: bool) -> Units:
-    K, d = data.n_tasks, data.n_features
-    counts = _sums(data, np.ones(len(data.y)))
-    full = counts > 0
-    means, squares = np.zeros((K, d)), np.zeros(d)
-    for k in np.flatnonzero(full).tolist():
-        if k and data.shared:
-            means[k] = means[0]
-            continue
-        c = None if data.weights is None else data.weights[data.offsets[k] : data.offsets[k + 1]]
-        means[k] = _mean(blocks[k], c)
-        squares += _squares(blocks[k], means[k], c) * (K if data.shared else 1)
+def _in_units(data: TaskData, options: Options, *, targets: bool) -> tuple[Units, list[Array], list[Array], Array]:
+    """Units; features and targets of each task in them; weights of all rows."""
+    K, N, shared = data.n_tasks, len(data.y), data.shared
+    X = dense(data.X)
+    weights = np.ones(N) if data.weights is None else data.weights
+    sums = sparse.csr_array((weights, np.arange(N), data.offsets), shape=(K, N))  # over each task's rows, or none
+    counts = sums @ np.ones(N)
+    full, totals = counts > 0, np.where(counts > 0, counts, 1.0)
+    some, of_row = (1, np.zeros(len(X), dtype=np.int64)) if shared else (K, data.task_of_row)
+    means = sums[:some, : len(X)] @ X / totals[:some, None]
+    within = weights[: len(X)] @ (X - means[of_row]) ** 2 * (K if shared else 1)
+    means = np.repeat(means, K, axis=0) if shared else means
     centre = counts @ means / counts.sum()
     means[~full] = centre
-    within, between = np.sqrt(squares / counts.sum()), np.sqrt(counts @ (means - centre) ** 2 / counts.sum())
+    within, between = np.sqrt(within / counts.sum()), np.sqrt(counts @ (means - centre) ** 2 / counts.sum())
     # A column that varies between tasks only has the scale of what is between; a constant one counts for nothing.
     largest = np.max(np.abs(means), axis=0, initial=0.0)
     constant = 1e-13 * largest
     scales = np.where(within > constant, within, np.where(between > constant, between, np.maximum(largest, 1.0)))
     centres = means if options.intercepts == "flat" else np.repeat(centre[None], K, axis=0)
     if options.intercepts == "none":
-        centres, centre = np.zeros((K, d)), np.zeros(d)
-    if not targets:
-        return Units(centres, centre, scales, np.zeros(K), np.ones(K))
-    own = _sums(data, data.y) / np.where(full, counts, 1.0)
+        centres, centre = np.zeros((K, X.shape[1])), np.zeros(X.shape[1])
+    level, sizes = _target_units(data, sums, options) if targets else (np.zeros(K), np.ones(K))
+    X = (X - centres[of_row]) / scales
+    parts = [slice(first, last) for first, last in pairwise(data.offsets.tolist())]
+    y = [(data.y[part] - level[k]) / sizes[k] for k, part in enumerate(parts)]
+    return Units(centres, centre, scales, level, sizes), [X if shared else X[part] for part in parts], y, weights
+
+
+def _target_units(data: TaskData, sums: Any, options: Options) -> tuple[Array, Array]:
+    """Level and size of each task's targets."""
+    counts = sums @ np.ones(len(data.y))
+    full = counts > 0
+    own = sums @ data.y / np.where(full, counts, 1.0)
     common = float(np.mean(own[full]))
     own[~full] = common
-    spread = _sums(data, (data.y - own[data.task_of_row]) ** 2)
-    level = {"flat": own, "shrunk": np.full(K, common), "none": np.zeros(K)}[options.intercepts]
+    spread = sums @ (data.y - own[data.task_of_row]) ** 2
+    level = {"flat": own, "shrunk": np.full(len(own), common), "none": np.zeros(len(own))}[options.intercepts]
     pooled = np.sqrt(spread.sum() / max(counts.sum() - full.sum(), 1.0))
     # Without scatter within tasks, beyond rounding: that between them, or their size, or anything.
-    largest_target = float(np.max(np.abs(own)))
-    rounding = 1e-13 * largest_target
-    candidates = (pooled, np.std(own[full]), largest_target)
-    pooled = float(next((size for size in candidates if size > rounding), 1.0))
-    sizes = np.full(K, pooled)
-    if options.scale_targets:
-        apart = np.sqrt(spread / np.maximum(counts - 1, 1.0))
-        sizes = np.where(apart > rounding, apart, pooled)
-    return Units(centres, centre, scales, level, sizes)
+    largest = float(np.max(np.abs(own)))
+    rounding = 1e-13 * largest
+    pooled = float(next((size for size in (pooled, np.std(own[full]), largest) if size > rounding), 1.0))
+    if not options.scale_targets:
+        return level, np.full(len(own), pooled)
+    apart = np.sqrt(spread / np.maximum(counts - 1, 1.0))
+    return level, np.where(apart > rounding, apart, pooled)
 
 
-def _mean(X: Any, weights: Array | None) -> Array:
-    if weights is None:
-        return np.asarray(X.mean(axis=0)).ravel()
-    return np.asarray(weights @ X).ravel() / weights.sum()
-
-
-def _squares(X: Any, mean: Array, weights: Array | None) -> Array:
-    deviation = (X.toarray() if sparse.issparse(X) else X) - mean
-    return np.asarray((deviation**2).sum(axis=0) if weights is None else weights @ deviation**2)
-
-
-def _standardised(blocks: list[Any], units: Units, shared: bool) -> list[Array]:
-    if shared:
-        return [(blocks[0] - units.centres[0]) / units.scales] * len(blocks)
-    return [
-        ((X.toarray() if sparse.issparse(X) else X) - centre) / units.scales
-        for X, centre in zip(blocks, units.centres, strict=True)
-    ]
+def _with_ones(X: list[Array]) -> list[Array]:
+    return [np.column_stack([block, np.ones(len(block))]) for block in X]
 
 
 def _fit_gaussian(
     data: TaskData,
+    units: Units,
+    X: list[Array],
+    y: list[Array],
+    weights: Array,
     prior: Prior,
     options: Options,
     occasions: Index | None,
     base: EvidenceFit | None,
 ) -> EvidenceFit:
-    blocks, targets, weights = _split(data)
-    units = _units(data, blocks, options, targets=True)
-    K = data.n_tasks
-    X = _standardised(blocks, units, data.shared)
-    y = [(target - units.level[k]) / units.sizes[k] for k, target in enumerate(targets)]
-    rows = TaskFactors.from_rows(X, y, weights, intercept=options.intercepts != "none")
+    K, counts = data.n_tasks, np.split(weights, data.offsets[1:-1])
+    rows = TaskFactors.from_rows(X, y, counts, intercept=options.intercepts != "none")
     if options.intercepts == "shrunk":
         prior, rows = prior.with_intercept(Exchangeable(v=0.5, t=FLAT, learned=("v",))), rows.with_column()
-        X = [np.column_stack([block, np.ones(len(block))]) for block in X]
+        X = _with_ones(X)
     dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
-    prior = prior if base is None else base.base_prior
     route: MeanRoute | DualRoute | SharedRoute | PrimalRoute
-    if options.errors == "shared":
-        route, prior = _occasion_route(data, X, y, prior, options, occasions)
-    elif kernel is not None and data.shared and options.intercepts != "shrunk":
-        route = _shared_route(X[0], y, weights, options)
+    if base is not None and options.errors == "shared":
+        route, prior = _occasion_route(data, X, y, weights, base, occasions)
     else:
-        route = _route(rows, dense)
+        prior = prior if base is None else base.base_prior
+        shared = kernel is not None and data.shared and options.intercepts != "shrunk"
+        route = _shared_route(X[0], y, counts[0], options) if shared else _route(rows, dense)
     if options.temperature != 1:
         prior = replace(prior, noise=replace(_per_task(prior).scaled(options.temperature), learned=False))
     elif kernel is not None and options.errors != "shared":
@@ -544,17 +530,19 @@ def _fit_gaussian(
     prior = found.point
     s = route.derivatives(prior)
     log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))
+    trace = s.noise[0]
+    used = prior.noise.variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
     return EvidenceFit(
         replace(prior, noise=prior.noise.scaled(1 / options.temperature)),
         route.posterior(prior),
         units,
         options,
-        _sums(data, np.ones(len(data.y))),
-        _edf(rows, prior, s),
+        np.array([part.sum() for part in counts]),
+        np.clip(rows.dof - used, 0.0, None),
         log_evidence,
         found.objective,
         found.promise,
-        found.n_iter + (0 if base is None else base.n_iter),
+        found.n_iter,
         found.converged,
         type(route).__name__,
     )
@@ -564,12 +552,6 @@ def _per_task(prior: Prior) -> PerTask:
     """The noise of a prior whose errors are independent."""
     noise = prior.noise
     return noise if isinstance(noise, PerTask) else PerTask(noise.variances)
-
-
-def _edf(rows: TaskFactors, prior: Prior, s: Derivatives) -> Array:
-    trace = s.noise[0]
-    used = prior.noise.variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
-    return np.clip(rows.dof - used, 0.0, None)
 
 
 def _route(rows: TaskFactors, dense: bool) -> RowRoute:
@@ -595,106 +577,73 @@ def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     return MeanRoute(rows)
 
 
-def _shared_route(X: Array, y: list[Array], weights: list[Array | None], options: Options) -> SharedRoute:
+def _shared_route(X: Array, y: list[Array], weights: Array, options: Options) -> SharedRoute:
     """One design: compressed once, with the products of what no feature explains."""
     flat = options.intercepts == "flat"
-    total, _, table = turned(X, np.column_stack(y), weights[0], flat)
+    total, _, table = turned(X, np.column_stack(y), weights, flat)
     d = X.shape[1]
     table, outside = triangle(table, d)
     spare = max(total - flat, 0.0) - len(table)
     return SharedRoute(table[:, :d], table[:, d:], spare, outside.T @ outside)
 
 
-def occasion_table(data: TaskData, occasions: Index) -> tuple[Index, Index, int]:
-    """For each flat row its occasion's number and its task; raises where a task has two rows on one occasion."""
-    names, number = np.unique(occasions, return_inverse=True)
-    task = data.task_of_row
-    key = number * data.n_tasks + task
-    if len(np.unique(key)) < len(key):
-        raise DataError(
-            "Some task has two rows in one group, so that errors of tasks cannot be paired; use "
-            "residual_covariance='independent'."
-        )
-    return number.ravel(), task, len(names)
+def _numbers(data: TaskData, occasions: Index) -> tuple[Index, bool]:
+    """For each flat row its occasion's number, and whether no task has two rows on one occasion."""
+    number = np.unique(occasions, return_inverse=True)[1].ravel()
+    return number, len(np.unique(number * data.n_tasks + data.task_of_row)) == len(number)
 
 
 def can_share(data: TaskData, occasions: Index | None, d: int) -> bool:
     """Whether errors shared on occasions can be modelled: occasions of several tasks, not too many weights."""
     if occasions is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
         return False
-    number = np.unique(occasions, return_inverse=True)[1].ravel()
-    key = number * data.n_tasks + data.task_of_row
-    counts = np.bincount(number)
-    return len(np.unique(key)) == len(key) and bool(np.mean(counts >= 2) > 0.5)
+    number, paired = _numbers(data, occasions)
+    return paired and bool(np.mean(np.bincount(number) >= 2) > 0.5)
 
 
 def _occasion_route(
-    data: TaskData,
-    X: list[Array],
-    y: list[Array],
-    prior: Prior,
-    options: Options,
-    occasions: Index | None,
+    data: TaskData, X: list[Array], y: list[Array], weights: Array, base: EvidenceFit, occasions: Index | None
 ) -> tuple[PrimalRoute, Prior]:
+    """The route of errors shared on occasions, and the prior that its climb begins with."""
     if occasions is None:
-        raise refused("errors", options.errors, "shared errors need occasions: shared or aligned rows, or groups")
-    number, task, n = occasion_table(data, occasions)
+        raise refused("errors", "shared", "shared errors need occasions: shared or aligned rows, or groups")
+    (number, paired), task = _numbers(data, occasions), data.task_of_row
+    if not paired:
+        raise DataError(
+            "Some task has two rows in one group, so that errors of tasks cannot be paired; use "
+            "residual_covariance='independent'."
+        )
     K, d = data.n_tasks, X[0].shape[1]
     if K * d > LARGEST_PRIMAL:
         raise DataError(
             f"Errors shared on occasions need the precision of {K * d} weights; up to {LARGEST_PRIMAL} are done. Use "
             "residual_covariance='independent'."
         )
-    seen = np.zeros((n, K), dtype=bool)
-    seen[number, task] = True
-    Y = np.zeros((n, K))
+    n, flat = int(number.max()) + 1, base.options.intercepts == "flat"
+    seen, (Y, residual), counts = np.zeros((n, K), dtype=bool), np.zeros((2, n, K)), np.ones(n)
+    seen[number, task], counts[number] = True, weights
     Y[number, task] = np.concatenate(y)
-    counts = np.ones(n)
-    if data.weights is not None:
-        counts[number] = data.weights
-    flat = options.intercepts == "flat"
-    complete = bool(seen.all())
-    if data.shared:
-        design = X[0][:, None, :]
-        if data.X.shape[0] != n:  # pragma: no cover - a shared design has one row an occasion
-            raise DataError("Rows and occasions of a shared design differ.")
-    else:
+    design = X[0][:, None, :]
+    if not data.shared:
         design = np.zeros((n, K, d))
         design[number, task] = np.concatenate(X)
+    # Errors begin with equal correlations between all tasks: the mean one of the residuals of the fit before.
+    fitted = [block @ w for block, w in zip(X, base.posterior.coef, strict=True)]
+    residual[number, task] = np.concatenate(y) - np.concatenate(fitted)
+    size = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
+    both = seen.T.astype(float) @ seen
+    moments = residual.T @ residual / np.maximum(both, 1.0) / np.maximum(np.outer(size, size), 1e-300)
+    pairs = ~np.eye(K, dtype=bool) & (both > 2)
+    rho = float(np.clip(moments[pairs].mean(), 0.0, 0.95)) if pairs.any() else 0.0
+    prior, complete = base.base_prior, bool(seen.all())
     if flat and not complete:
         # Incomplete occasions: the intercept is a column with a wide prior instead of a contrast.
         design = np.concatenate([design, seen[:, :, None].astype(float)], axis=2)
-    residual = _residual_correlation(data, X, y, prior, seen, number, task)
-    if flat and not complete:
         prior = prior.with_intercept(Exchangeable(mean=False, v=FLAT, t=0.0))
     sd = np.sqrt(prior.noise.variances)
-    target = residual * np.outer(sd, sd)
+    target = ((1 - rho) * np.eye(K) + rho) * np.outer(sd, sd)
     route = PrimalRoute(design, Y, seen, counts, float(flat and complete))
     return route, replace(prior, noise=SharedNoise(target, target))
-
-
-def _residual_correlation(
-    data: TaskData,
-    X: list[Array],
-    y: list[Array],
-    prior: Prior,
-    seen: Mask,
-    number: Index,
-    task: Index,
-) -> Array:
-    """Equal correlations between all tasks' errors: the mean one of the residuals of a plain fit."""
-    K = data.n_tasks
-    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=False)
-    residual = np.zeros(seen.shape)
-    plain = [replace(b, tasks=Exchangeable(v=v, t=t)) for b, (t, v) in zip(prior.blocks, prior.common, strict=True)]
-    coef = _route(rows, False).posterior(replace(prior, blocks=tuple(plain))).coef
-    residual[number, task] = np.concatenate([target - block @ w for target, block, w in zip(y, X, coef, strict=True)])
-    sd = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
-    both = seen.T.astype(float) @ seen
-    moments = residual.T @ residual / np.maximum(both, 1.0) / np.maximum(np.outer(sd, sd), 1e-300)
-    pairs = ~np.eye(K, dtype=bool) & (both > 2)
-    rho = float(np.clip(moments[pairs].mean(), 0.0, 0.95)) if pairs.any() else 0.0
-    return np.asarray((1 - rho) * np.eye(K) + rho)
 
 
 def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
@@ -714,6 +663,10 @@ def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
 
 def _fit_glm(
     data: TaskData,
+    units: Units,
+    X: list[Array],
+    y: list[Array],
+    weights: Array,
     prior: Prior,
     options: Options,
     loss: Loss,
@@ -721,44 +674,78 @@ def _fit_glm(
 ) -> EvidenceFit:
     if options.errors == "shared":
         raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
-    blocks, targets, weights = _split(data)
-    loss = loss if base is None else base.loss
-    free = options.intercepts == "flat"
-    units = _units(data, blocks, options, targets=False)
-    X = _standardised(blocks, units, data.shared)
-    K = data.n_tasks
+    loss, K = loss if base is None else base.loss, data.n_tasks
     dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
     if options.intercepts != "none":
-        free_t = Exchangeable(v=_GLM_FLAT, t=0.0, learned=()) if free else None
-        prior = prior.with_intercept(free_t or Exchangeable(v=0.5, t=_GLM_FLAT, learned=("v",)))
-        X = [np.column_stack([block, np.ones(len(block))]) for block in X]
-    counts = np.concatenate([np.ones(len(t)) if c is None else c for t, c in zip(targets, weights, strict=True)])
+        free = Exchangeable(v=_GLM_FLAT, t=0.0, learned=()) if options.intercepts == "flat" else None
+        prior = prior.with_intercept(free or Exchangeable(v=0.5, t=_GLM_FLAT, learned=("v",)))
+        X = _with_ones(X)
     dispersion = _dispersions(data, loss, options)
-    problem = GLMProblem(X, np.concatenate(targets), counts / options.temperature, loss, dispersion[data.task_of_row])
-    squares = counts @ np.concatenate(X) ** 2 / counts.sum()
+    problem = GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, dispersion[data.task_of_row])
+    squares = weights @ np.concatenate(X) ** 2 / weights.sum()
     noise = PerTask(np.ones(K), learned=False)  # the sites hold the errors
     prior = replace(prior if base is None else base.prior, noise=noise, predictor=squares)
     if kernel is not None and options.temperature == 1:
         prior = related(prior, kernel)
-
-    def route(rows: TaskFactors) -> RowRoute:
-        return _route(rows, dense)
-
+    learn = options.temperature == 1
     found = climb_sites(
-        problem, prior, route, gain=options.tol, max_iter=options.max_iter, learn=options.temperature == 1
+        problem, prior, lambda rows: _route(rows, dense), gain=options.tol, max_iter=options.max_iter, learn=learn
     )
+    point, rows = found.point, found.point.route.rows
+    trace = point.route.derivatives(point.prior).noise[0]
     return EvidenceFit(
-        replace(found.prior, noise=PerTask(dispersion)),
-        found.posterior,
+        replace(point.prior, noise=PerTask(dispersion)),
+        point.route.posterior(point.prior),
         units,
         options,
-        _sums(data, np.ones(len(data.y))),
-        np.clip(found.rows.used + found.rows.spare - found.derivatives.noise[0], 0.0, None),
-        -0.5 * found.value,
+        np.array([part.sum() for part in np.split(weights, data.offsets[1:-1])]),
+        np.clip(rows.used + rows.spare - trace, 0.0, None),
+        -0.5 * point.value,
         found.objective,
         found.promise,
-        found.n_iter + (0 if base is None else base.n_iter),
+        found.n_iter,
         found.converged,
         "Sites",
-        found.loss,
+        point.problem.loss,
     )
+
+
+def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
+    """The fit with one task more, whose prior is what the others say about a new task.
+
+    Parameters
+    ----------
+    fit : EvidenceFit
+        The fit.
+    X : ndarray of shape (n, d)
+        Features of the task's rows.
+    y : ndarray of shape (n,)
+        Its targets.
+    """
+    U, mean, covariance = fit.new_prior(X)
+    level, size = fit.new_level()
+    noise = max(fit.noise(None) / size**2, 1e-300)
+    if fit.loss.quadratic:
+        post, cov = _update(U, mean, covariance, np.full(len(y), 1 / noise), (y - level) / size / noise)
+    else:
+        problem = GLMProblem([U], y, np.ones(len(y)), fit.loss, np.full(len(y), noise))
+        mean = np.append(mean[:-1], mean[-1] + level)  # that of free intercepts, which predictions add
+
+        def marginals(sites: Sites) -> tuple[Array, Array, tuple[Array, Array]]:
+            post, cov = _update(U, mean, covariance, *sites)
+            return U @ post, np.maximum(np.sum(U * (U @ cov), axis=1), 1e-14), (post, cov)
+
+        post, cov = problem.settled(problem.start(), marginals, 1e-8).told
+        post[-1] -= level
+    edf = float(len(post) - np.trace(np.linalg.lstsq(covariance, cov, rcond=None)[0]))
+    return replace(fit, joined=[*fit.joined, JoinedTask(post, cov, float(len(y)), max(edf, 0.0))])
+
+
+def _update(U: Array, mean: Array, covariance: Array, precision: Array, response: Array) -> tuple[Array, Array]:
+    """Posterior of a Gaussian prior and Gaussian sites of the rows."""
+    root = np.sqrt(precision)
+    A = U * root[:, None]
+    CA = covariance @ A.T
+    V = np.eye(len(A)) + A @ CA
+    target = response / root - A @ mean
+    return mean + CA @ np.linalg.solve(V, target), covariance - CA @ np.linalg.solve(V, CA.T)

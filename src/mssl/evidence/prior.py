@@ -1,9 +1,8 @@
 r"""The prior of the weights: blocks of columns, each with a covariance over tasks and scales of features; the noise.
 
-The K weights of column j of block b have covariance :math:`\psi_j T_b` over the tasks. A block's kernel is T
-(:mod:`mssl.evidence.kernels`), its scales are ψ, and the noise is a part of the prior too
-(:mod:`mssl.evidence.noise`). Hyperpriors are modes under the invariant measure, written as prices of −2 log Z; that of
-relevances is
+The K weights of column j of block b have covariance :math:`\psi_j T_b` over the tasks. A block's kernel is T, its
+scales are ψ, and the noise is a part of the prior too. Hyperpriors are modes under the invariant measure, written as
+prices of −2 log Z; that of relevances is
 
 .. math:: a \sum_p \Bigl[\frac{b}{\psi_p} + \log\frac{\psi_p}{b}\Bigr]
 
@@ -16,16 +15,315 @@ All are climbed at once (:mod:`mssl.evidence.climb`): a prior is a point that mo
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.evidence.climb import Learned, Slope, in_logs
-from mssl.evidence.kernels import Exchangeable, Form, TaskKernel
-from mssl.evidence.noise import Noise, PerTask
+from mssl._validation import refused
+from mssl.evidence.climb import SMALLEST, Framed, Learned, Slope, in_logs
+
+_LEAST_OWN = 1e-2  # Least share of the mean's variance that tasks' own deviations begin with under a dense T.
+
+
+class Form(NamedTuple):
+    """A derivative by T: its trace, the sum of its entries, and the matrix, which plain kernels do not need."""
+
+    trace: float
+    total: float
+    array: Array | None = None
+
+    @classmethod
+    def of(cls, array: Array) -> Form:
+        """The form of a matrix."""
+        return cls(float(np.trace(array)), float(array.sum()), array)
+
+    def plus_identity(self, c: float, K: int) -> Form:
+        """The form with c/K more on the diagonal."""
+        array = None if self.array is None else self.array + c / K * np.eye(K)
+        return Form(self.trace + c, self.total + c, array)
+
+    @property
+    def matrix(self) -> Array:
+        """The matrix, of a route that knows it."""
+        assert self.array is not None  # for the type checker
+        return self.array
+
+
+class TaskKernel(Learned[Form]):
+    r"""Covariance of a block's weights over K tasks.
+
+    A kernel of your own is a subclass: its matrix, its slope, a step in coordinates of its own, and its price. It is
+    immutable; ``moved`` returns another.
+
+    Attributes
+    ----------
+    plain : bool
+        Whether T is :math:`v I + t 1 1^\top`, under which tasks are independent given their mean.
+    """
+
+    plain = False
+
+    @abstractmethod
+    def started(self, K: int, v: float, t: float) -> Self:
+        """The kernel near v I + t 11ᵀ, where a climb begins."""
+
+    @abstractmethod
+    def matrix(self, K: int) -> Array:
+        """T."""
+
+    @abstractmethod
+    def common(self) -> tuple[float, float]:
+        """Variances that the weights of a new task have in common with all others, and of its own."""
+
+    def spread(self, K: int) -> float:
+        """Mean prior variance of the tasks' weights, as far as it is learned."""
+        return float(np.trace(self.matrix(K))) / K
+
+
+@dataclass(frozen=True)
+class Exchangeable(TaskKernel):
+    """Weights around a mean that all tasks share: T = v I + t 11ᵀ.
+
+    Parameters
+    ----------
+    mean : bool, default=True
+        Whether tasks share a mean; without one this is a ridge.
+    v, t : float
+        Variances of the tasks' deviations and of the mean; a fit finds them.
+    learned : tuple of str
+        Which of them are learned.
+
+    Examples
+    --------
+    >>> from mssl.priors import Exchangeable
+    >>> Exchangeable(v=1.0, t=0.5).matrix(2).tolist()
+    [[1.5, 0.5], [0.5, 1.5]]
+    """
+
+    mean: bool = True
+    v: float = 1.0
+    t: float = 1.0
+    learned: tuple[str, ...] = ("v", "t")
+    plain = True
+
+    def started(self, K: int, v: float, t: float) -> Exchangeable:
+        return replace(self, v=v, t=t) if self.mean else replace(self, v=v + t, t=0.0)
+
+    def matrix(self, K: int) -> Array:
+        return self.v * np.eye(K) + self.t
+
+    @property
+    def _free(self) -> list[bool]:
+        return ["v" in self.learned, self.mean and "t" in self.learned]
+
+    @property
+    def size(self) -> int:
+        return sum(self._free)
+
+    def slope(self, A: Form, C: Form) -> Slope:
+        theta, down, up = np.array([[self.v, self.t], A[:2], C[:2]])[:, self._free]
+        return in_logs(theta, theta * down, theta * up)
+
+    def moved(self, step: Array) -> Exchangeable:
+        theta = np.array([self.v, self.t])
+        theta[self._free] = np.maximum(theta[self._free] * np.exp(step), SMALLEST)
+        v, t = theta.tolist()
+        return replace(self, v=v, t=t)
+
+    def common(self) -> tuple[float, float]:
+        return self.t, self.v
+
+    def spread(self, K: int) -> float:
+        v, t = self._free
+        return v * self.v + t * self.t
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Framed, TaskKernel):
+    r"""Any covariance T over tasks, with an inverse-Wishart prior around :math:`T_0 = v I + t 1 1^\top`.
+
+    Its price is that of ν = K + ½ rows with the best v and t. A step moves T in its own frame.
+
+    Parameters
+    ----------
+    T : ndarray of shape (K, K), optional
+        The covariance; a fit finds it.
+    """
+
+    T: Array = field(default_factory=lambda: np.eye(1))
+
+    def started(self, K: int, v: float, t: float) -> Dense:
+        # Tasks that are all alike so far may come apart.
+        return Dense(max(v, _LEAST_OWN * t) * np.eye(K) + t)
+
+    def matrix(self, K: int) -> Array:
+        return self.T
+
+    @cached_property
+    def centre(self) -> tuple[float, float]:
+        """The v and t of T₀: 1/(v + Kt) = 1ᵀT⁻¹1/K, (K − 1)/v = tr T⁻¹ − 1ᵀT⁻¹1/K, t ≥ 0."""
+        K, inverse = len(self.T), np.linalg.inv(self.T)
+        along = float(inverse.sum()) / K
+        across = (float(np.trace(inverse)) - along) / max(K - 1, 1)
+        if K == 1 or along >= across:
+            return K / float(np.trace(inverse)), 0.0
+        return 1 / across, (1 / along - 1 / across) / K
+
+    def _centre(self) -> tuple[float, Array]:
+        v, t = self.centre
+        return len(self.T) + 0.5, v * np.eye(len(self.T)) + t
+
+    def slope(self, A: Form, C: Form) -> Slope:
+        return self.frame_slope(A.matrix, C.matrix)
+
+    def common(self) -> tuple[float, float]:
+        return self.centre[1], self.centre[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Known(TaskKernel):
+    """A given relation of the tasks, T = s Q⁻¹, of which the scale s is learned.
+
+    Parameters
+    ----------
+    precision : ndarray of shape (K, K)
+        Q, positive definite.
+    s : float
+        The scale; a fit finds it.
+    """
+
+    precision: Array
+    s: float = 1.0
+
+    @cached_property
+    def _inverse(self) -> Array:
+        return np.asarray(np.linalg.inv(self.precision))
+
+    def started(self, K: int, v: float, t: float) -> Known:
+        if self.precision.shape != (K, K):
+            raise refused("precision", f"of shape {self.precision.shape}", f"{K} tasks have rows here")
+        return replace(self, s=(v + t) * K / float(np.trace(self._inverse)))
+
+    def matrix(self, K: int) -> Array:
+        return self.s * self._inverse
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def slope(self, A: Form, C: Form) -> Slope:
+        down, up = (np.array([self.s * float(np.sum(part.matrix * self._inverse))]) for part in (A, C))
+        return in_logs(np.array([self.s]), down, up)
+
+    def moved(self, step: Array) -> Known:
+        return replace(self, s=max(self.s * float(np.exp(step[0])), SMALLEST))
+
+    def common(self) -> tuple[float, float]:
+        K, T = len(self.precision), self.matrix(0)
+        between = float(T.sum() - np.trace(T)) / max(K * (K - 1), 1)
+        return max(between, 0.0), float(np.trace(T)) / K - max(between, 0.0)
+
+
+NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
+
+
+class Noise(Learned[Array]):
+    """Variances of the errors, and how they are learned: from derivatives by the variances or by the covariance."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Array:
+        """Noise variance of every task, shape (K,)."""
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the tasks' errors on one occasion, shape (K, K)."""
+        return np.diag(self.variances)
+
+    @abstractmethod
+    def scaled(self, c: float) -> Self:
+        """The noise with c times the variances."""
+
+
+@dataclass(frozen=True, eq=False)
+class PerTask(Noise):
+    r"""A variance of its own for every task, drawn to their harmonic mean s₀.
+
+    The price is :math:`\nu_n \sum_k [s_0/\sigma_k^2 + \log(\sigma_k^2/s_0)]`.
+
+    Parameters
+    ----------
+    values : ndarray of shape (K,)
+        The variances.
+    learned : bool, default=True
+        Whether they are learned.
+    """
+
+    values: Array
+    learned: bool = True
+
+    @property
+    def variances(self) -> Array:
+        return self.values
+
+    @property
+    def size(self) -> int:
+        return len(self.values) if self.learned else 0
+
+    @property
+    def _level(self) -> float:
+        return float(len(self.values) / np.sum(1 / self.values))
+
+    def slope(self, A: Array, C: Array) -> Slope:
+        if not self.learned:
+            return np.zeros(0), np.zeros(0)
+        own, (down, up) = self.values, (part if part.ndim == 1 else np.diag(part) for part in (A, C))
+        return in_logs(own, own * down + NOISE_PRIOR, own * up + NOISE_PRIOR * self._level / own)
+
+    def moved(self, step: Array) -> PerTask:
+        return replace(self, values=np.maximum(self.values * np.exp(step), SMALLEST)) if self.learned else self
+
+    def price(self) -> float:
+        ratio = self._level / self.values
+        return NOISE_PRIOR * float(np.sum(ratio - np.log(ratio))) if self.learned else 0.0
+
+    def scaled(self, c: float) -> PerTask:
+        return replace(self, values=c * self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNoise(Framed, Noise):
+    r"""Errors with a covariance Ω that tasks share on one occasion, drawn to a target by K + 1 occasions' worth.
+
+    Parameters
+    ----------
+    T, target : ndarrays of shape (K, K)
+        Ω and what it is drawn to.
+    """
+
+    T: Array
+    target: Array
+
+    @property
+    def variances(self) -> Array:
+        return np.diag(self.T)
+
+    @property
+    def covariance(self) -> Array:
+        return self.T
+
+    def _centre(self) -> tuple[float, Array]:
+        return len(self.T) + 1.0, self.target
+
+    def slope(self, A: Array, C: Array) -> Slope:
+        return self.frame_slope(A, C)
+
+    def scaled(self, c: float) -> SharedNoise:
+        return replace(self, T=c * self.T)
+
 
 RELEVANCE_PRIOR = 4.0  # a: rows' worth of a priori knowledge that all columns of a block matter alike; 1 blew up
 PREDICTOR_SCALE = 3.0  # s of a GLM: predictors beyond ± 2 s are out of the ordinary on the log-odds or log scale

@@ -26,15 +26,12 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri, dtrtrs
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.factors import TaskFactors
-from mssl.evidence.kernels import Form
-from mssl.evidence.noise import Noise
 from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
-from mssl.evidence.prior import Derivatives, Prior
+from mssl.evidence.prior import Derivatives, Form, Noise, Prior
 from mssl.kernels.threads import threads_for
 
 
@@ -127,16 +124,15 @@ class _GivenMean:
         # The scale c^½ of the shared mean's prior, and the lower factor of I + c^½ M c^½.
         self.scale = np.sqrt(prior.mean_variances)
         inner = np.eye(len(self.scale)) + self.scale[:, None] * self.total * self.scale
-        self.factor = cho_factor(inner, lower=True)[0]
-        self.mean = self.scale * cho_solve((self.factor, True), self.scale * self.sums)
+        self.factor = _root(inner)
+        self.mean = self.scale * dpotrs(self.factor, self.scale * self.sums, lower=1)[0]
         self.residual = self.white - (self.flat @ self.mean).reshape(self.white.shape)
 
     @cached_property
     def _part(self) -> Array:
         # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted; Var, the
         # posterior covariance of the mean, is c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
-        part = solve_triangular(self.factor, (self.flat * self.scale).T, lower=True, overwrite_b=True)
-        part = part.T.reshape(self.U.shape)
+        part = dtrtrs(self.factor, (self.flat * self.scale).T, lower=1)[0].T.reshape(self.U.shape)
         return np.asarray(part @ part.transpose(0, 2, 1))
 
     @cached_property
@@ -162,7 +158,7 @@ class _GivenMean:
         value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = (self.residual[:, None, :] @ U)[:, 0]
         own_trace = np.diag(total) - np.sum((self._part @ U) * U, axis=(0, 1))
-        taken = solve_triangular(self.factor, self.scale[:, None] * total, lower=True, overwrite_b=True)
+        taken = dtrtrs(self.factor, self.scale[:, None] * total, lower=1)[0]
         mean_trace = np.diag(total) - np.sum(taken * taken, axis=0)
         alpha, diagonal = self._inverse_rows
         trace = diagonal.sum(axis=1) - filling / noise
@@ -176,7 +172,7 @@ class _GivenMean:
 
     def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        mean_root = solve_triangular(self.factor, np.diag(self.scale), lower=True).T
+        mean_root = dtrtrs(self.factor, np.diag(self.scale), lower=1)[0].T
         own = self.prior.own_variances
         coef = self.mean + own * (self.residual[:, None, :] @ self.U)[:, 0]
         return MeanPosterior(coef, self.U, self.mean, mean_root, own)
@@ -256,7 +252,7 @@ class _AllRows:
     def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
         prior, lower = self.prior, _root(self.V)
-        alpha = cho_solve((lower, True), self.z)
+        alpha = dpotrs(lower, self.z, lower=1)[0]
         noise = prior.noise.variances[self.task]
         return DualPosterior(
             self.X, self.task, noise, lower, alpha, prior.covariances, prior.block, prior.psi, prior.common

@@ -27,9 +27,8 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence.climb import ROUGH_GAIN, climb
-from mssl.evidence.posterior import WeightPosterior
-from mssl.evidence.prior import Derivatives, Prior
+from mssl.evidence.climb import ROUGH_GAIN, Climb, Evaluated, climb
+from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.losses import NODES, Loss
 
@@ -200,9 +199,7 @@ class SitePoint:
     prior: Prior
     problem: GLMProblem
     sites: Sites
-    route: RowRoute | None = None
-    value: float = np.nan
-    settled: bool = False
+    found: Settled[RowRoute] | None = None
 
     def moved(self, step: Array) -> SitePoint:
         """The point at the end of a step; its sites start from the present ones."""
@@ -212,59 +209,39 @@ class SitePoint:
             problem = replace(problem, loss=problem.loss.at(problem.loss.parameters * np.exp(step[:count])))
         return SitePoint(self.prior.moved(step[count:]), problem, self.sites)
 
-
-@dataclass(frozen=True, eq=False)
-class SiteClimb:
-    """Where a climb ended; see :class:`mssl.evidence.climb.Climb`. ``value`` is −2 log Z."""
-
-    prior: Prior
-    loss: Loss
-    sites: Sites
-    rows: TaskFactors
-    derivatives: Derivatives
-    posterior: WeightPosterior
-    value: float
-    objective: float
-    promise: float
-    n_iter: int
-    converged: bool
-
-
-@dataclass(eq=False)
-class _Ascent:
-    """Evaluations of a climb, each with the sites at their fixed point."""
-
-    make_route: Callable[[TaskFactors], RowRoute]
-    tol: float
-    limit: int = 1500
-    sweeps: int = 0
-
-    def evaluate(self, point: SitePoint) -> tuple[float, Array, Array] | None:
-        """Objective, slope and metric, or None where they cannot be computed."""
-        problem, prior = point.problem, point.prior
-        if self.sweeps >= self.limit:
-            return None
+    def evaluated(self, make_route: Callable[[TaskFactors], RowRoute], tol: float) -> Evaluated | None:
+        """Objective, slope and metric with the sites at their fixed point; None where they cannot be computed."""
+        problem, prior = self.problem, self.prior
 
         def marginals(sites: Sites) -> tuple[Array, Array, RowRoute]:
-            route = self.make_route(problem.rows(sites))
+            route = make_route(problem.rows(sites))
             return *problem.marginals(route, prior, sites), route
 
         try:
-            settled = problem.settled(point.sites, marginals, self.tol)
-            s = settled.told.derivatives(prior)
+            self.found = problem.settled(self.sites, marginals, tol)
+            value = self.value
         except np.linalg.LinAlgError:
             return None
-        self.sweeps += settled.sweeps
-        value = s.value + settled.correction
         if not np.isfinite(value):
             return None
-        point.sites, point.route, point.settled = settled.sites, settled.told, settled.done
-        slope, metric = prior.slopes(s)
+        self.sites = self.found.sites
+        slope, metric = prior.slopes(self.route.derivatives(prior))
         if problem.loss.learned:
-            own, information = problem.slopes(settled.sites, settled.mean, settled.variance)
+            own, information = problem.slopes(self.sites, self.found.mean, self.found.variance)
             slope, metric = np.append(own, slope), np.append(information, metric)
-        point.value = value
         return prior.objective(value), slope, metric
+
+    @property
+    def route(self) -> RowRoute:
+        """The route of the Gaussian problem that the sites stand for."""
+        assert self.found is not None  # for the type checker
+        return self.found.told
+
+    @property
+    def value(self) -> float:
+        """−2 log Z."""
+        assert self.found is not None  # for the type checker
+        return self.route.derivatives(self.prior).value + self.found.correction
 
 
 def climb_sites(
@@ -275,7 +252,7 @@ def climb_sites(
     gain: float = 1e-3,
     max_iter: int = 300,
     learn: bool = True,
-) -> SiteClimb:
+) -> Climb[SitePoint]:
     """Climb the evidence of any likelihood; sites settle at every point.
 
     Parameters
@@ -289,37 +266,30 @@ def climb_sites(
     gain : float
         Gain of −2 log Z that is not worth a step.
     max_iter : int
-        Limit of the points.
+        Limit of the points. Sweeps of the sites over all rows, which the answer counts, are at most five times as many.
     learn : bool
         Whether hyperparameters are learned, or kept.
     """
-    # What sites lack changes −2 log Z by its square, row by row: a climb must not see that.
-    ascent = _Ascent(make_route, 0.3 * gain, 5 * max_iter)
+    sweeps, share = 0, 0.3  # What sites lack changes −2 log Z by its square, row by row: a climb must not see that.
+
+    def evaluate(point: SitePoint) -> Evaluated | None:
+        nonlocal sweeps
+        answer = None if sweeps >= 5 * max_iter else point.evaluated(make_route, share * gain)
+        sweeps += 0 if point.found is None else point.found.sweeps
+        return answer
+
     point = SitePoint(start, problem, problem.start())
     if learn:
-        found = climb(ascent.evaluate, point, gain=gain, max_iter=max_iter)
-        if not found.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
-            ascent.tol *= 1e-3
+        made = climb(evaluate, point, gain=gain, max_iter=max_iter)
+        if not made.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
+            share *= 1e-3
             with suppress(np.linalg.LinAlgError):
-                found = climb(ascent.evaluate, found.point, gain=gain, max_iter=max_iter)
-        point, objective, promise = found.point, found.objective, found.promise
+                made = climb(evaluate, made.point, gain=gain, max_iter=max_iter)
     else:
-        here = ascent.evaluate(point)
+        here = evaluate(point)
         if here is None:
             raise np.linalg.LinAlgError("the evidence cannot be computed")
-        objective, promise = here[0], 0.0
-    assert point.route is not None  # for the type checker
-    route = point.route
-    return SiteClimb(
-        point.prior,
-        point.problem.loss,
-        point.sites,
-        route.rows,
-        route.derivatives(point.prior),
-        route.posterior(point.prior),
-        point.value,
-        objective,
-        promise if point.settled else np.inf,
-        ascent.sweeps,
-        promise <= gain and point.settled,
-    )
+        made = Climb(point, here[0], 0.0, 1, True, [here[0]])
+    settled = made.point.found is not None and made.point.found.done
+    promise = made.promise if settled else np.inf
+    return replace(made, promise=promise, n_iter=sweeps, converged=made.converged and settled)

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.evidence.kernels import Dense, Exchangeable, TaskKernel
-from mssl.evidence.noise import PerTask, SharedNoise
-from mssl.evidence.prior import ARD, Block, Equal, Prior
+from mssl.evidence.prior import ARD, Block, Dense, Equal, Exchangeable, PerTask, Prior, SharedNoise, TaskKernel
 
 
 @dataclass(frozen=True, eq=False)
