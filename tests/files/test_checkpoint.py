@@ -105,15 +105,15 @@ SCRIPT = """
     from mssl.model_selection import scores, stability
 
     stop, count = int(sys.argv[3]), 0
-    plain = checkpoint.append
-    def append(path, record):
+    plain = checkpoint.append_line
+    def append(*line):
         global count
-        plain(path, record)
+        plain(*line)
         print("done", flush=True)
         count += 1
         if count == stop:
             time.sleep(600)
-    checkpoint.append = append
+    checkpoint.append_line = append
     data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=8, n_samples=20, random_state=0)
     if sys.argv[1] == "cv":
         model = MSSLRegressorCV(param_grid=dict(graph_penalty=[0.5, 0.1], coef_penalty=[0.0], prior_strength=[0.5, 1.0], shared_mean=[False]), cv=3, checkpoint=sys.argv[2])
@@ -200,7 +200,7 @@ def test_files_of_others_are_not_touched(tmp_path):
     assert path.read_text() == "my notes\nsecond line\n"
     body = {"format": "mssl checkpoint 99", "identity": ""}
     path.unlink()
-    checkpoint.append(path, body)
+    checkpoint.append_line(path, checkpoint._line(body))
     with pytest.raises(CheckpointError, match="this version"):
         _search(path)
 

@@ -81,75 +81,66 @@ class Checkpoint(Mapping[str, Any]):
     def add(self, key: str, value: Any) -> None:
         """Record a finished piece of work; it is on the disk when this returns."""
         if self.path is not None:
-            append(self.path, {"key": key, "value": value})
+            append_line(self.path, _line({"key": key, "value": value}), CheckpointError)
         self._done[key] = value
 
     def _open(self, path: Path, identity: str) -> None:
-        content = _content(path)
-        if not content:
-            with atomic(path, CheckpointError) as file:
-                file.write(_line({"format": FORMAT, "mssl": __version__, "identity": identity}) + b"\n")
-            return
-        lines = whole_lines(content)
-        records = [_read(line) for line in lines]
-        if not records or records[0] is None:
-            fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
-            raise CheckpointError(f"{path} {fault}; give another path, or remove it. It is left as it is.")
-        self._accept(path, records[0], identity)
-        done = list(takewhile(_is_finished, records[1:]))
-        good = 1 + len(done)
-        self._done = {record["key"]: record["value"] for record in done if record is not None}
-        _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
+        """Begin a file, or go on after the finished work that it holds."""
+        head = {"format": FORMAT, "mssl": __version__, "identity": identity}
         try:
-            keep_lines(path, lines[:good])
+            if path.exists() and not path.is_file():
+                raise CheckpointError(f"The checkpoint {path} is no ordinary file; give another path.")
+            content = path.read_bytes() if path.exists() else b""
+            if not content:
+                with atomic(path, CheckpointError) as file:
+                    file.write(_line(head) + b"\n")
+                return
+            lines = whole_lines(content)
+            found, *records = [_read(line) for line in lines] or [None]
+            if found is None:
+                fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
+                raise CheckpointError(f"{path} {fault}; give another path, or remove it. It is left as it is.")
+            _accept(path, found, identity)
+            # The head of a second file in the same place tells of no finished piece of work.
+            done = [*takewhile(_is_finished, (record or {} for record in records))]
+            self._done = {record["key"]: record["value"] for record in done}
+            keep_lines(path, lines[: 1 + len(done)])
+        except CheckpointError:
+            raise
         except OSError as error:
-            raise CheckpointError(f"The checkpoint {path} cannot be written ({error}); give another path.") from error
-
-    def _accept(self, path: Path, header: dict[str, Any], identity: str) -> None:
-        if header.get("format") != FORMAT:
-            found = str(header.get("format"))[:40]
             raise CheckpointError(
-                f"The checkpoint {path} has the format {found!r}, this version reads {FORMAT!r}; give another path."
-            )
-        if header.get("mssl") != __version__:
-            raise CheckpointError(
-                f"The checkpoint {path} was made by mssl {str(header.get('mssl'))[:40]}, this is {__version__}, and "
-                "what two versions compute must not be mixed; continue it with that version, or give another path; "
-                "the file is left as it is."
-            )
-        if header.get("identity") != identity:
-            raise CheckpointError(
-                f"The checkpoint {path} was made with other data or other settings; give the same data, parameters "
-                "and seed to continue it, or another path to begin anew; the file is left as it is."
-            )
+                f"The checkpoint {path} cannot be read and continued ({error}); give another path."
+            ) from error
+        _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
 
 
-def _content(path: Path) -> bytes:
-    """What is in the file, nothing where there is none."""
-    try:
-        ordinary = path.is_file()
-        content = path.read_bytes() if ordinary else b""
-        strange = not ordinary and path.exists()
-    except OSError as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); give another path.") from error
-    if strange:
-        raise CheckpointError(f"The checkpoint {path} is no ordinary file; give another path.")
-    return content
+def _accept(path: Path, header: dict[str, Any], identity: str) -> None:
+    """Raise unless a file is of this format, this version and this work."""
+    if header.get("format") != FORMAT:
+        found = str(header.get("format"))[:40]
+        raise CheckpointError(
+            f"The checkpoint {path} has the format {found!r}, this version reads {FORMAT!r}; give another path."
+        )
+    if header.get("mssl") != __version__:
+        raise CheckpointError(
+            f"The checkpoint {path} was made by mssl {str(header.get('mssl'))[:40]}, this is {__version__}, and "
+            "what two versions compute must not be mixed; continue it with that version, or give another path; "
+            "the file is left as it is."
+        )
+    if header.get("identity") != identity:
+        raise CheckpointError(
+            f"The checkpoint {path} was made with other data or other settings; give the same data, parameters "
+            "and seed to continue it, or another path to begin anew; the file is left as it is."
+        )
 
 
-def _is_finished(record: dict[str, Any] | None) -> bool:
-    """Whether a record tells of a finished piece of work; the head of a second file in the same place does not."""
-    return record is not None and isinstance(record.get("key"), str) and "value" in record
+def _is_finished(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("key"), str) and "value" in record
 
 
 def _line(record: dict[str, Any]) -> bytes:
     body = json.dumps(record, separators=(",", ":"), allow_nan=True, sort_keys=True).encode()
     return b'{"crc":%d,"body":%s}' % (zlib.crc32(body), body)
-
-
-def append(path: Path, record: dict[str, Any]) -> None:
-    """Append one record durably; on any error the file is cut back to what it was."""
-    append_line(path, _line(record), CheckpointError)
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
