@@ -49,6 +49,7 @@ __all__ = [
     "ClassifierMixin",
     "GraphPenalty",
     "Index",
+    "Json",
     "Labels",
     "Mask",
     "Matrix",
@@ -71,6 +72,8 @@ Matrix: TypeAlias = "Array | csr_array"
 """Rows of features, dense or sparse."""
 Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]"
 """Rows of features as users give them: arrays, sparse arrays, frames (pandas, polars, pyarrow, Dask), and records."""
+Json: TypeAlias = dict[str, Any]
+"""Values by name: a JSON object, or parameters."""
 TaskMatrix: TypeAlias = Any
 """Numbers over pairs of tasks: an array, or SciPy's csr_array where there are many tasks."""
 Moment: TypeAlias = Any

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from mssl._typing import Json
 from mssl.cli._output import show_progress
 
 Command: TypeAlias = Callable[..., None]
@@ -84,7 +85,7 @@ class Running:
             raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
         return Path(f"{path}.checkpoint") if self.resume else None
 
-    def parameters(self, record: Path | None) -> dict[str, Any]:
+    def parameters(self, record: Path | None) -> Json:
         """The same for estimators and searches; `record` is the file of finished work."""
         return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(show_progress(self.quiet))}
 
@@ -115,9 +116,9 @@ edges_option = click.option(
 )
 
 
-def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> dict[str, Any]:
+def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> Json:
     """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
-    parsed: dict[str, Any] = {}
+    parsed: Json = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or not name:

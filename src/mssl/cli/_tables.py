@@ -12,7 +12,7 @@ import click
 import numpy as np
 from sklearn.model_selection import KFold
 
-from mssl._typing import Index, Labels
+from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
 from mssl.cli._options import Command, collect
 from mssl.data.encoding import ColumnValues, Features
@@ -89,7 +89,7 @@ def _option(part: Field[Any], hint: Any) -> Callable[[Command], Command]:
     """The option of a field that is annotated with its help."""
     kind, help_text = get_args(hint)
     words = [word for inner in (kind, *get_args(kind)) if get_origin(inner) is Literal for word in get_args(inner)]
-    more: dict[str, Any] = {"required": True}
+    more: Json = {"required": True}
     if part.default is not NO_DEFAULT:
         more = {"default": part.default, "show_default": part.default is not None}
     more |= {"type": click.Choice(words)} if words else {}
@@ -129,7 +129,7 @@ class TableFacts:
 class Training(TableFacts):
     """A table ready to be fitted: its tasks, what `fit` takes, and what else a method may be given."""
 
-    given: dict[str, Any]  # of rows, in their layout: X, y, tasks, sample_weight, offset, groups, order
+    given: Json  # of rows, in their layout: X, y, tasks, sample_weight, offset, groups, order
     edges: list[tuple[int, int, float]] | None = None
 
     @property
@@ -216,7 +216,7 @@ def read_training(table: TableOptions) -> Training:
         drop=list(set(drop) - wanted),
         text=[task, *labelled, *codes],
     )
-    how: dict[str, Any] = {"missing": table.missing, "offset": table.offset, "categorical": codes}
+    how: Json = {"missing": table.missing, "offset": table.offset, "categorical": codes}
     schema = learn_schema(found, task, target, features=table.features, drop=[*drop, *beside], **how)
     truth = found[target].truth
     labels = {name: column_labels(found.take(name), name) for name in labelled}
@@ -243,7 +243,7 @@ def read_training(table: TableOptions) -> Training:
     varies = bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1])))
     counts = np.bincount(of_row)
     labels = {name: values[encoded.rows] for name, values in labels.items()}
-    given: dict[str, Any] = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
+    given: Json = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
     if table.time is not None:
         rows = _by_time(names, counts, labels[table.time])
         for name, values in given.items():

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from mssl._typing import Json
 from mssl._validation import refused
 from mssl.cli._options import json_option, log_option, quiet_option, settings_option
 from mssl.cli._output import check_picture, check_target, plain, print_facts, print_json, show_progress
@@ -81,7 +82,7 @@ def climate(
     observed_variable: str | None,
     method: str,
     all_cells: bool,
-    fixed: dict[str, Any],
+    fixed: Json,
     output: str | None,
     picture: str | None,
     save: str | None,
@@ -160,7 +161,7 @@ def climate(
         _show(facts, answer["prediction"].attrs["units"])
 
 
-def _show(facts: dict[str, Any], units: str) -> None:
+def _show(facts: Json, units: str) -> None:
     lines = [(name, facts[name]) for name in ("method", "members", "locations", "months", "combined")]
     if facts["locations_left_out"]:
         reasons = ", ".join(f"{facts[name]} {reason}" for name, reason in _LEFT_OUT.items() if facts[name])
@@ -178,7 +179,7 @@ def _show(facts: dict[str, Any], units: str) -> None:
     print_facts([*lines, *(("written", facts[name] or None) for name in ("file", "picture", "model"))])
 
 
-def _errors(facts: dict[str, Any], units: str) -> list[tuple[str, str]]:
+def _errors(facts: Json, units: str) -> list[tuple[str, str]]:
     """Lines of the combination's error, of its rivals' errors, and of its gains over these."""
     lines = [("RMSE", f"{facts['rmse']:.4g} {units}")]
     for name, words, remark in _RIVALS:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from mssl._typing import Json
 from mssl.cli._options import Running, edges_option, running_options
 from mssl.cli._output import (
     check_picture,
@@ -65,7 +66,7 @@ def compare(methods: str | None, folds: int, picture: str | None, run: Running, 
         _show_comparison(outcome)
 
 
-def cross_validate(training: Training, names: list[str], folds: int, seed: int, **how: Any) -> dict[str, Any]:
+def cross_validate(training: Training, names: list[str], folds: int, seed: int, **how: Any) -> Json:
     """Scores of every method in every fold, differences from the first, and each task's mean deviance.
 
     Parameters
@@ -95,7 +96,7 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
     return {"family": training.family, **compare_methods(models, **given, **how)}
 
 
-def _show_comparison(outcome: dict[str, Any]) -> None:
+def _show_comparison(outcome: Json) -> None:
     methods, differences = outcome["methods"], outcome["differences"]
     names = list(next(iter(methods.values())))
     first, *others = methods
@@ -112,7 +113,7 @@ def _show_comparison(outcome: dict[str, Any]) -> None:
     click.echo("± is one standard error over the test parts, which allows for the rows that training parts share.")
 
 
-def _show_gains(tasks: list[dict[str, Any]], first: str, others: list[str]) -> None:
+def _show_gains(tasks: list[Json], first: str, others: list[str]) -> None:
     """Print what each task gains, best first."""
     gains = [(row["task"], *(row["gain"][name] for name in others)) for row in tasks]
     gains.sort(key=lambda row: -row[-1]["share"])
@@ -132,7 +133,7 @@ def _share(found: dict[str, float]) -> str:
     return f"{found['share']:+.1%} ± {found['share_error']:.1%}"
 
 
-def draw_comparison(outcome: dict[str, Any], path: str) -> None:
+def draw_comparison(outcome: Json, path: str) -> None:
     """One row a method: its first measure in the test parts, and its paired difference from the first method."""
     from mssl.plots.panels import dots_with_bars, panels
 

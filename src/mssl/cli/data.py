@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from mssl._typing import Json
 from mssl.cli._options import json_option
 from mssl.cli._output import check_target, print_json, print_table
 
@@ -83,7 +82,7 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
     from mssl.datasets._fetch import info
     from mssl.exceptions import ParameterError
 
-    options: dict[str, Any] = {} if subsample is None else {"subsample": subsample, "random_state": seed}
+    options: Json = {} if subsample is None else {"subsample": subsample, "random_state": seed}
     check_target(path)
     try:
         written = write(name, path, **options)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from mssl._typing import Json
 from mssl._validation import warn
 from mssl.cli._distributed import read_moments
 from mssl.cli._options import Running, edges_option, running_options, settings_option
@@ -25,7 +26,7 @@ from mssl.transfer import gain_over_separate, lead_over_separate
 _log = logging.getLogger("mssl")
 _MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
 _MANY_TASKS = 500  # beyond which the whole search and stability selection take many minutes
-_SHORT_SEARCH: dict[str, Any] = {
+_SHORT_SEARCH: Json = {
     "param_grid": {
         "graph_penalty": [0.2, 0.3, 0.5, float("inf")],
         "coef_penalty": [0.0],
@@ -64,7 +65,7 @@ def fit(
     path: str | None,
     page: str | None,
     cluster: str | None,
-    fixed: dict[str, Any],
+    fixed: Json,
     run: Running,
     table: TableOptions,
 ) -> None:
@@ -86,7 +87,7 @@ def fit(
     check_target(path, table.data)
     check_target(page, table.data, path)
     record = run.record(path)
-    how: dict[str, Any] = {"fixed": fixed, "seed": run.seed, "running": run.parameters(record)}
+    how: Json = {"fixed": fixed, "seed": run.seed, "running": run.parameters(record)}
     training: TableFacts
     if cluster is None:
         training = read = read_training(table)
@@ -119,7 +120,7 @@ def fit(
         show(summary)
 
 
-def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
+def _usual_method(training: Training, fixed: Json) -> str:
     """What is fitted where no method is asked for: weights integrated out, where this was compared on real data."""
     if training.family not in ("gaussian", "binary") or training.edges is not None:
         return "p-mssl"
@@ -127,7 +128,7 @@ def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
     return BAYESIAN if set(fixed) <= set(known) else "p-mssl"
 
 
-def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
+def _fit_rows(training: Training, method: str, fixed: Json, seed: int, running: Json) -> Any:
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
     n_tasks = len(training.counts)
@@ -150,9 +151,9 @@ def _fit_distributed(
     table: TableOptions,
     page: str | None,
     method: str,
-    fixed: dict[str, Any],
+    fixed: Json,
     seed: int,
-    running: dict[str, Any],
+    running: Json,
 ) -> tuple[TableFacts, Any]:
     if table.family not in ("auto", "gaussian"):
         raise click.UsageError(
@@ -189,7 +190,7 @@ def _shorten(model: Any, n_tasks: int) -> None:
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "missing_features")
 
 
-def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:
+def summarise(model: Any, training: TableFacts, method: str, fixed: Json, seconds: float) -> Json:
     """What the fit found, in plain values."""
     left, found = model.fitted_, getattr(model, "held_out_", None)
     graph = left.graph
@@ -240,7 +241,7 @@ def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, An
 NOT_MEASURED = "not measured (mssl compare measures it where tasks have three rows or more)"
 
 
-def _held_out(score: dict[str, Any] | None) -> str:
+def _held_out(score: Json | None) -> str:
     if score is None:
         return NOT_MEASURED
     base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
@@ -249,7 +250,7 @@ def _held_out(score: dict[str, Any] | None) -> str:
     return f"{score['score']:.4g}, {score['what']}{base}{area}{share}"
 
 
-def _gain(summary: dict[str, Any]) -> str:
+def _gain(summary: Json) -> str:
     gain, lead = summary["gain_over_separate_models"], summary["lead_over_separate_weights"]
     if not summary["target_varies"]:
         return "none: the target does not vary within any task, so there is nothing to explain"
@@ -269,7 +270,7 @@ def _listed(group: list[Any]) -> str:
     return names if len(group) <= 8 else f"{names} and {len(group) - 8} more"
 
 
-def show(summary: dict[str, Any]) -> None:
+def show(summary: Json) -> None:
     """Print the summary for people."""
     low, high = summary["rows_per_task"]
     proof, dropped = summary["certificate"], summary["rows_dropped"]

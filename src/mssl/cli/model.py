@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mssl._typing import Index, Labels
+from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
 from mssl.cli._options import json_option, safe_csv_option
 from mssl.cli._output import (
@@ -116,7 +116,7 @@ def predict(
         refused = "error" in (unseen, fitted.unseen_) or occasion is not None
         check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
     encoded = schema.encode(table, by_task=True)
-    keys: dict[str, Any] = {schema.task: tasks}
+    keys: Json = {schema.task: tasks}
     if occasion is None:
         answers = _answers(fitted, encoded, level, unseen)
     else:
@@ -135,7 +135,7 @@ def _at(rows: Index, values: Labels, n_rows: int) -> Labels:
     return column
 
 
-def _deliver(columns: dict[str, Any], names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
+def _deliver(columns: Json, names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
     """Write columns of one length as the options say; `names` is every name that the table holds."""
     from mssl.files.formats import is_text, text_file, write_rows, write_table
 
@@ -161,8 +161,8 @@ def _deliver(columns: dict[str, Any], names: list[Any], output: str | None, as_j
         click.echo(f"{len(next(iter(columns.values())))} predictions written to {output}")
 
 
-def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None) -> dict[str, Any]:
-    rows: dict[str, Any] = {"tasks": encoded.tasks, "unseen": unseen}
+def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None) -> Json:
+    rows: Json = {"tasks": encoded.tasks, "unseen": unseen}
     if encoded.offset is not None:
         rows["offset"] = encoded.offset
     answers = {"prediction": fitted.predict(encoded.features, **rows)}
@@ -174,7 +174,7 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
     return answers
 
 
-def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> tuple[Any, dict[str, Any]]:
+def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> tuple[Any, Json]:
     """The occasion of every row of the file; predictions given its targets that are there, standard deviations."""
     from mssl.cli._tables import column_labels
     from mssl.estimators.prediction import predict_given

@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from mssl.exceptions import DatasetError, MSSLError
 
@@ -118,14 +118,14 @@ def _lock(stream: IO[bytes]) -> bool | None:
 
 
 @contextmanager
-def _terminated_cleanly(leftover: Any) -> Iterator[None]:
+def _terminated_cleanly(leftover: Callable[[], Path | None]) -> Iterator[None]:
     """Remove a file on SIGTERM, where nobody else has said what is to happen then."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
     owner = os.getpid()
 
-    def leave(number: int, frame: Any) -> None:
+    def leave(number: int, frame: object) -> None:
         beside = leftover()
         if beside is not None and os.getpid() == owner:
             with suppress(OSError):

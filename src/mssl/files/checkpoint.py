@@ -27,6 +27,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl import __version__
+from mssl._typing import Json
 from mssl._validation import refused
 from mssl.exceptions import MSSLError
 from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
@@ -65,7 +66,7 @@ class Checkpoint(Mapping[str, Any]):
         if not isinstance(path, str | os.PathLike | None):
             raise refused("checkpoint", path, "give the path of a file, or None")
         self.path = None if path is None else Path(path)
-        self._done: dict[str, Any] = {}
+        self._done: Json = {}
         if self.path is not None:
             self._open(self.path, identity)
 
@@ -114,7 +115,7 @@ class Checkpoint(Mapping[str, Any]):
         _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
 
 
-def _accept(path: Path, header: dict[str, Any], identity: str) -> None:
+def _accept(path: Path, header: Json, identity: str) -> None:
     """Raise unless a file is of this format, this version and this work."""
     if header.get("format") != FORMAT:
         found = str(header.get("format"))[:40]
@@ -134,16 +135,16 @@ def _accept(path: Path, header: dict[str, Any], identity: str) -> None:
         )
 
 
-def _is_finished(record: dict[str, Any]) -> bool:
+def _is_finished(record: Json) -> bool:
     return isinstance(record.get("key"), str) and "value" in record
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _line(record: Json) -> bytes:
     body = json.dumps(record, separators=(",", ":"), allow_nan=True, sort_keys=True).encode()
     return b'{"crc":%d,"body":%s}' % (zlib.crc32(body), body)
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
+def _read(line: bytes) -> Json | None:
     """The record in a line, or None where it is damaged."""
     try:
         outer = json.loads(line)
@@ -203,7 +204,7 @@ def _name(value: Any) -> tuple[str, str]:
     return str(getattr(value, "__module__", "")), value.__qualname__
 
 
-def _settings(estimator: BaseEstimator) -> tuple[str, dict[str, Any]]:
+def _settings(estimator: BaseEstimator) -> tuple[str, Json]:
     kept = {name: value for name, value in estimator.get_params(deep=False).items() if name not in IDLE}
     return type(estimator).__name__, kept
 

@@ -21,13 +21,13 @@ from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, getattr_static, signature
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from mssl._typing import Labels
+from mssl._typing import Json, Labels
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.files.checks import WITH_PARAMETERS, check_object
@@ -122,14 +122,14 @@ _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
 _RUN_PATHS = {"memory", "checkpoint"}
 _MOST_JOBS = 1024  # more than machines have cores: joblib starts as many processes as it is told
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
-_SCALARS: dict[str, Any] = {
+_SCALARS: Json = {
     kind.__name__: kind
     for kind in (
         *(np.bool_, np.str_, np.float16, np.float32, np.float64),
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     )
 }
-_SPARSE: dict[str, Any] = {
+_SPARSE: Json = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
 _THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written as its other entries alone
@@ -137,7 +137,6 @@ _THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written a
 _MOST_FILLED = 2**30
 _DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
 _STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
-_Entry: TypeAlias = dict[str, Any]  # a JSON object with a tag
 
 
 class UnknownClassError(ModelFileError):
@@ -182,13 +181,13 @@ class Encoder:
             return self.encode(value.saved(), value_path)
         return self._object(value, value_path)
 
-    def _scalar(self, value: np.generic, value_path: str) -> _Entry:
+    def _scalar(self, value: np.generic, value_path: str) -> Json:
         kind = type(value).__name__
         if _SCALARS.get(kind) is not type(value):
             return {"#": "item", "v": self._array(np.asarray(value), value_path)}
         return {"#": "scalar", "kind": kind, "v": self.encode(value.item(), value_path)}
 
-    def _array(self, value: Labels, value_path: str) -> _Entry:
+    def _array(self, value: Labels, value_path: str) -> Json:
         if value.dtype.kind == "O":
             items = self.encode(value.ravel().tolist(), value_path)
             return {"#": "objects", "shape": list(value.shape), "v": items}
@@ -208,7 +207,7 @@ class Encoder:
             self.arrays += [kept, flat[kept]]
         return {"#": "thin", "shape": list(value.shape), "order": order, "v": place}
 
-    def _object(self, value: object, value_path: str) -> _Entry:
+    def _object(self, value: object, value_path: str) -> Json:
         cls = type(value)
         if not _is_storable(cls):
             raise ModelFileError(
@@ -357,37 +356,37 @@ class Decoder:
             raise ModelFileError(f"the header holds an unknown kind of value, {str(value.get('#'))[:40]!r}.")
         return reader(value, depth + 1)
 
-    def _read_float(self, value: _Entry, depth: int) -> float:
+    def _read_float(self, value: Json, depth: int) -> float:
         return _FLOATS[value["v"]]
 
-    def _read_dtype(self, value: _Entry, depth: int) -> np.dtype:
+    def _read_dtype(self, value: Json, depth: int) -> np.dtype:
         if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
             raise ModelFileError("the header holds a type of numbers that is none.")
         return np.dtype(value["v"])
 
-    def _read_number_type(self, value: _Entry, depth: int) -> type:
+    def _read_number_type(self, value: Json, depth: int) -> type:
         return self._read_dtype(value, depth).type
 
-    def _read_slice(self, value: _Entry, depth: int) -> slice:
+    def _read_slice(self, value: Json, depth: int) -> slice:
         ends = self._items(value["v"], depth)
         if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
             raise ModelFileError("the header holds a slice that is none.")
         return slice(*ends)
 
-    def _read_tuple(self, value: _Entry, depth: int) -> tuple[object, ...]:
+    def _read_tuple(self, value: Json, depth: int) -> tuple[object, ...]:
         return tuple(self._items(value["v"], depth))
 
-    def _read_dict(self, value: _Entry, depth: int) -> dict[object, object]:
+    def _read_dict(self, value: Json, depth: int) -> dict[object, object]:
         return {self.decode(key, depth): self.decode(content, depth) for key, content in value["v"]}
 
-    def _read_array(self, value: _Entry, depth: int) -> Labels:
+    def _read_array(self, value: Json, depth: int) -> Labels:
         place = value["v"]
         if type(place) is not int or not 0 <= place < len(self.arrays):
             raise ModelFileError(f"the header names array {str(place)[:40]}, of {len(self.arrays)}.")
         self._used.add(place)
         return self.arrays[place]
 
-    def _read_thin(self, value: _Entry, depth: int) -> Labels:
+    def _read_thin(self, value: Json, depth: int) -> Labels:
         """A table of mostly zeros from the places and values of its other entries."""
         place, shape = value["v"], tuple(int(size) for size in value["shape"])
         if place in self._thin:
@@ -405,34 +404,34 @@ class Decoder:
         self._thin[place] = table.reshape(shape, order="F" if value["order"] == "F" else "C")
         return self._thin[place]
 
-    def _read_item(self, value: _Entry, depth: int) -> object:
+    def _read_item(self, value: Json, depth: int) -> object:
         return self.decode(value["v"], depth)[()]
 
-    def _read_scalar(self, value: _Entry, depth: int) -> object:
+    def _read_scalar(self, value: Json, depth: int) -> object:
         plain = self.decode(value["v"], depth)
         if type(plain) not in (bool, int, float, str):
             raise ModelFileError("a number in the header is none.")
         return _SCALARS[value["kind"]](plain)
 
-    def _read_objects(self, value: _Entry, depth: int) -> Labels:
+    def _read_objects(self, value: Json, depth: int) -> Labels:
         items = self._items(value["v"], depth)
         flat = np.empty(len(items), dtype=object)
         flat[:] = items
         return flat.reshape([int(size) for size in value["shape"]])
 
-    def _read_sparse(self, value: _Entry, depth: int) -> object:
+    def _read_sparse(self, value: Json, depth: int) -> object:
         data, indices, indptr = (self.decode(value[name], depth) for name in ("data", "indices", "indptr"))
         matrix = _SPARSE[value["kind"]]((data, indices, indptr), shape=tuple(value["shape"]))
         matrix.check_format(full_check=True)
         return matrix
 
-    def _read_enum(self, value: _Entry, depth: int) -> Enum:
+    def _read_enum(self, value: Json, depth: int) -> Enum:
         cls = self._class(value)
         if not issubclass(cls, Enum):
             raise ModelFileError(f"{cls.__name__} is no enumeration.")
         return {member.name.lower(): member for member in cls}[value["v"].lower()]
 
-    def _read_object(self, value: _Entry, depth: int) -> object:
+    def _read_object(self, value: Json, depth: int) -> object:
         cls = self._class(value)
         state = {name: self.decode(content, depth) for name, content in value["v"].items()}
         for version in range(self.version, VERSION):
@@ -446,7 +445,7 @@ class Decoder:
             return cls(**state)
         raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
 
-    def _class(self, value: _Entry) -> type:
+    def _class(self, value: Json) -> type:
         """The class that an entry names: a word of the table, or a class that the caller handed in."""
         if "user_class" in value:
             name = str(value["user_class"])
@@ -494,7 +493,7 @@ def check_classes(classes: Iterable[type]) -> list[type]:
     return given
 
 
-def _with_parameters(cls: type, state: dict[str, Any]) -> object:
+def _with_parameters(cls: type, state: Json) -> object:
     """An estimator, splitter or loss with these parameters and further attributes.
 
     A parameter that the class got after the file was written has its default; old names are read as ever.

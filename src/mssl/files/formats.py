@@ -18,7 +18,7 @@ import re
 import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
@@ -175,7 +175,7 @@ def column_names(path: str | Path) -> list[str]:
     if _COLUMN_FILES.get(file.suffix) != "parquet":
         with _content(file) as stream:
             return _read_head(stream, file.name)[0]
-    parquet: Any = require("pyarrow.parquet", "tables", "Reading Parquet files")
+    parquet = require("pyarrow.parquet", "tables", "Reading Parquet files")
     return [name for name in parquet.read_schema(file).names if not _INDEX.fullmatch(name)]
 
 
@@ -367,7 +367,7 @@ def _ragged(name: str, line: int, found: int, width: int) -> DataError:
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
     """Read a Parquet or Feather file, a part at a time; what it unpacks to has a limit."""
-    pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
+    pa = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
     from pyarrow import dataset
 
     checked = dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -466,22 +466,17 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""
-    with atomic(path) as stream:
+    with atomic(path) as stream, ExitStack() as whole:
+        content: Any = stream
         if Path(path).suffix.lower() == ".gz":
             # Without name and time in the header the same rows give the same bytes.
-            with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
-                yield from _as_text(packed)
-        else:
-            yield from _as_text(stream)
+            content = whole.enter_context(gzip.GzipFile("", "wb", fileobj=stream, mtime=0))
+        text = io.TextIOWrapper(content, "utf-8", "backslashreplace", newline="")
+        yield text
+        text.detach()  # flushes; the file below stays open
 
 
-def _as_text(stream: Any) -> Iterator[IO[str]]:
-    text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="")
-    yield text
-    text.detach()  # flushes; the file below stays open
-
-
-def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[Any]], delimiter: str = ",") -> None:
+def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> None:
     """Write delimited text; None is an empty cell."""
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(header)
@@ -489,7 +484,7 @@ def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[A
     stream.flush()
 
 
-def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table in the format of the file's ending, whole or not at all; None is a missing value."""
     ending = check_ending(path)
     if ending in _DELIMITERS:
@@ -499,7 +494,9 @@ def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Itera
         _write_columns(path, _COLUMN_FILES[ending], header, iter(rows))
 
 
-def _write_columns(path: Any, kind: str, header: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+def _write_columns(
+    path: str | os.PathLike[str], kind: str, header: Sequence[str], rows: Iterator[Sequence[object]]
+) -> None:
     import pyarrow as pa
     from pyarrow import feather, parquet
 

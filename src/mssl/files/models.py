@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl._typing import Json, Labels
 from mssl._validation import refused
 from mssl.data.encoding import Features
 from mssl.exceptions import ModelFileError, MSSLError, package_versions
@@ -48,7 +48,7 @@ _FAILURES = (
 )
 
 
-def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] | None = None) -> Path:
+def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, object] | None = None) -> Path:
     """Write a model to one ``.npz`` file: whole, or not at all.
 
     Parameters
@@ -110,7 +110,7 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     return Path(path)
 
 
-def load(path: str | os.PathLike[str], *, classes: Iterable[type[Any]] = ()) -> Any:
+def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
     """Read a model that :func:`save` wrote; nothing in the file is ever executed.
 
     Parameters
@@ -164,7 +164,7 @@ def _check_answers(model: Any) -> None:
         raise ModelFileError("its model predicts what is no finite number")
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_header(path: str | os.PathLike[str]) -> Json:
     """What a model file says about itself: class, parameters, tasks, features, certificate, versions, notes.
 
     The whole file is checked, but no model is built.
@@ -209,7 +209,7 @@ def _advice(path: str | os.PathLike[str]) -> str:
     return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save wrote."
 
 
-def certificate(result: FitResult) -> dict[str, Any]:
+def certificate(result: FitResult) -> Json:
     """What a solver's result says of itself."""
     return {
         "status": str(result.status),
@@ -219,7 +219,7 @@ def certificate(result: FitResult) -> dict[str, Any]:
     }
 
 
-def _summary(model: BaseEstimator) -> dict[str, Any]:
+def _summary(model: BaseEstimator) -> Json:
     """What a reader of the header wants to know, in plain JSON."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     return {
@@ -235,7 +235,7 @@ def _summary(model: BaseEstimator) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A parameter as a JSON value where it has one, else as the text that Python shows."""
     plain = value.item() if isinstance(value, np.generic) else value
     if plain is None or isinstance(plain, bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
@@ -253,7 +253,7 @@ class _Tee:
     def __init__(self, stream: IO[bytes], digest: Any) -> None:
         self.stream, self.digest, self.count = stream, digest, 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes) -> int:
         self.digest.update(data)
         return self.stream.write(data)
 
@@ -268,7 +268,7 @@ def _names(count: int) -> list[str]:
     return ["header.npy", *(f"array_{k}.npy" for k in range(count - 1))]
 
 
-def _write_members(stream: IO[bytes], members: list[NDArray[Any]]) -> None:
+def _write_members(stream: IO[bytes], members: list[Labels]) -> None:
     digest = hashlib.sha256()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in zip(_names(len(members)), members, strict=True):
@@ -282,7 +282,7 @@ def _write_members(stream: IO[bytes], members: list[NDArray[Any]]) -> None:
             np.lib.format.write_array(member, checksum, version=(1, 0), allow_pickle=False)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+def _read(path: Path) -> tuple[Json, list[Labels]]:
     """Header and arrays of a file, after its directory, its shapes and its checksum have been checked."""
     if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe would wait for a writer
         raise ModelFileError("it is not a plain file")
@@ -317,7 +317,7 @@ def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfi
     return entries
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -> NDArray[Any]:
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -> Labels:
     """One ``.npy`` member; its shape has to account for every byte before any memory is taken."""
     with archive.open(info) as stream:
         tee = _Tee(stream, digest)
@@ -337,7 +337,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -
     return array
 
 
-def _fill(array: NDArray[Any], tee: _Tee) -> None:
+def _fill(array: Labels, tee: _Tee) -> None:
     flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
     place = 0
     while place < len(flat):
@@ -350,7 +350,7 @@ def _fill(array: NDArray[Any], tee: _Tee) -> None:
         raise ModelFileError("a member is longer than its shape says")
 
 
-def _check_content(array: NDArray[Any], name: str) -> None:
+def _check_content(array: Labels, name: str) -> None:
     """Raise for bytes that are no truth value or no character; NumPy would accept them and fail later."""
     if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
         raise ModelFileError(f"its member {name} holds bytes that are neither true nor false")
@@ -360,7 +360,7 @@ def _check_content(array: NDArray[Any], name: str) -> None:
             raise ModelFileError(f"its member {name} holds bytes that are no text")
 
 
-def _parse_header(member: NDArray[Any]) -> dict[str, Any]:
+def _parse_header(member: Labels) -> Json:
     if member.dtype != np.uint8 or member.ndim != 1:
         raise ModelFileError("its header is no text")
     header = json.loads(member.tobytes().decode("ascii"))
