@@ -265,13 +265,13 @@ def _gain(summary: Json) -> str:
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 
-def _listed(group: list[Any]) -> str:
-    names = ", ".join(short_name(task) for task in group[:8])
-    return names if len(group) <= 8 else f"{names} and {len(group) - 8} more"
-
-
 def show(summary: Json) -> None:
     """Print the summary for people."""
+
+    def named(group: list[object]) -> str:
+        names = ", ".join(short_name(task) for task in group[:8])
+        return names if len(group) <= 8 else f"{names} and {len(group) - 8} more"
+
     low, high = summary["rows_per_task"]
     proof, dropped = summary["certificate"], summary["rows_dropped"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
@@ -293,7 +293,7 @@ def show(summary: Json) -> None:
         ("support", None if summary["support"] is None else f"{summary['support']} of {pairs} pairs{origin}"),
         ("edges", "not tested" if summary["edges"] is None else f"{summary['edges']} of {pairs} pairs, tested"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
-        *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),
+        *(("groups" if k == 0 else "", named(group)) for k, group in enumerate(summary["groups"][:5])),
         ("time", f"{summary['seconds']:.1f} s"),
         ("saved", summary.get("file")),
         ("report", summary.get("report")),

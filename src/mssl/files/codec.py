@@ -449,8 +449,13 @@ class Decoder:
         """The class that an entry names: a word of the table, or a class that the caller handed in."""
         if "user_class" in value:
             name = str(value["user_class"])
+            if not _PLAIN_NAME.fullmatch(name):
+                raise ModelFileError(f"the file names the class {name[:80]!r}, which is no name.")
             if name not in self._user_classes:
-                raise _unknown_class(name)
+                raise UnknownClassError(
+                    f"holds an object of the class {name[:80]}, which is not part of mssl. Hand the class in: "
+                    f"mssl.load(path, classes=[{name[:80]}])."
+                )
             return self._user_classes[name]
         word = value["class"]
         if self.version == 1:
@@ -470,15 +475,6 @@ class Decoder:
 
 
 _TAGS = tuple(name.removeprefix("_read_") for name in vars(Decoder) if name.startswith("_read_"))
-
-
-def _unknown_class(name: str) -> ModelFileError:
-    if not _PLAIN_NAME.fullmatch(name):
-        return ModelFileError(f"the file names the class {name[:80]!r}, which is no name.")
-    return UnknownClassError(
-        f"holds an object of the class {name[:80]}, which is not part of mssl. Hand the class in: "
-        f"mssl.load(path, classes=[{name[:80]}])."
-    )
 
 
 def check_classes(classes: Iterable[type]) -> list[type]:

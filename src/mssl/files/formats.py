@@ -198,18 +198,12 @@ def release_memory() -> None:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
-def _unpack_limit(file: Path) -> int:
-    """The number of bytes that a compressed file may unpack to."""
-    given = os.environ.get("MSSL_UNPACK_LIMIT", "").strip()
-    if not given:
-        return max(_UNPACKED, _UNPACKED_RATIO * file.stat().st_size)
-    if not given.isdecimal():
-        raise refused("MSSL_UNPACK_LIMIT", given, "give a number of bytes, such as 10000000000")
-    return int(given)
-
-
 def _check_unpacked(file: Path, size: int) -> None:
-    limit = _unpack_limit(file)
+    """Raise where a compressed file unpacks to more bytes than it may."""
+    given = os.environ.get("MSSL_UNPACK_LIMIT", "").strip()
+    if given and not given.isdecimal():
+        raise refused("MSSL_UNPACK_LIMIT", given, "give a number of bytes, such as 10000000000")
+    limit = int(given) if given else max(_UNPACKED, _UNPACKED_RATIO * file.stat().st_size)
     if size > limit:
         raise DataError(
             f"{file.name!r} has {file.stat().st_size} bytes and unpacks to more than {limit}; at most that many are "
@@ -341,7 +335,11 @@ def _diagnose(found: _Text) -> None:
         for row in rows:
             _check_utf8(found.source, first, dict(zip(found.names, row, strict=False)), found.wanted)
             if row and len(row) != len(found.names):
-                raise _ragged(found.source, rows.line_num, len(row), len(found.names))
+                raise DataError(
+                    f"Line {rows.line_num} of {found.source!r} has {len(row)} values; its first line names "
+                    f"{len(found.names)} columns. Correct the line: a text that holds the delimiter has to stand in "
+                    "double quotes."
+                )
             first = rows.line_num + 1
 
 
@@ -356,13 +354,6 @@ def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]
                 line += content[: error.start].count(b"\n")
                 raise _not_utf8(source, f"line {line}, column {name!r},", content, error) from error
         line += cell.count("\n")
-
-
-def _ragged(name: str, line: int, found: int, width: int) -> DataError:
-    return DataError(
-        f"Line {line} of {name!r} has {found} values; its first line names {width} columns. Correct the line: a text "
-        "that holds the delimiter has to stand in double quotes."
-    )
 
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
