@@ -52,7 +52,7 @@ def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
     )
     training.fit(search)
     with pytest.raises(Exception, match="groups to hold out"):
-        training.fit_rows(search.set_params(cv=13))
+        training.fit(search.set_params(cv=13))
     training.fit(MSSLRegressor())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mssl.cli._tables import TableFacts, TableOptions
+from mssl.cli._tables import TableOptions, Training
 from mssl.data.encoding import ColumnSchema
 from mssl.data.inputs import listing
 from mssl.data.moments import Moments
@@ -23,16 +23,16 @@ _ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "miss
 
 
 def read_moments(
-    address: str, folds: int | None, progress: bool, table: TableOptions, page: str | None
-) -> tuple[TableFacts, Moments]:
+    address: str, model: Any, method: str, progress: bool, table: TableOptions, page: str | None
+) -> tuple[Training, Moments]:
     """Moments of all files that a pattern or a folder names.
 
     Parameters
     ----------
     address : str
         Of the cluster's scheduler, or "local" for workers on this machine, which listen to nobody else.
-    folds : int or None
-        How many folds to keep apart.
+    model, method : estimator and str
+        What is fitted; it says how many folds to keep apart.
     progress : bool
         Whether to show Dask's bar.
     table : TableOptions
@@ -40,6 +40,13 @@ def read_moments(
     page : str or None
         The report that is asked for, which needs the rows.
     """
+    if table.family not in ("auto", "gaussian"):
+        raise click.UsageError(
+            f"--family {table.family} needs all rows in memory, and --dask keeps sums for least squares alone; leave "
+            "out --dask, or fit a sample of the rows without it."
+        )
+    if not hasattr(model, "fit_moments"):
+        raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
     given = [name for name in _ROWS_ONLY if getattr(table, name) is not None] + (["report"] if page else [])
     if given:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs all rows in memory; leave it out with --dask.")
@@ -59,7 +66,9 @@ def read_moments(
     try:
         with local as cluster, distributed.Client(cluster) as client:
             frame = _lazy(paths, [*features, table.task, table.target])
-            lazy = Moments.from_dask(frame, target=table.target, task_column=table.task, n_folds=folds, compute=False)
+            lazy = Moments.from_dask(
+                frame, target=table.target, task_column=table.task, n_folds=model._moment_folds(), compute=False
+            )
             future = client.compute(lazy)
             if progress:
                 with redirect_stdout(sys.stderr):
@@ -71,7 +80,7 @@ def read_moments(
         raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
     whole = moments.together()
     schema = TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
-    return TableFacts(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
+    return Training(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
 
 
 def find_files(pattern: str) -> list[str]:

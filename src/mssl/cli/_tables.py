@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from inspect import signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -115,21 +115,15 @@ table_options = collect(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TableFacts:
-    """What is told of a table that was fitted to, wherever its rows are."""
+class Training:
+    """A table to be fitted: what its columns mean, what is told of it, and what `fit` takes, where rows are here."""
 
     schema: TableSchema
     family: str
     counts: Index  # rows of each task
     varies: bool  # whether the target takes two values in some task
     dropped: int = 0
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Training(TableFacts):
-    """A table ready to be fitted: its tasks, what `fit` takes, and what else a method may be given."""
-
-    given: Json  # of rows, in their layout: X, y, tasks, sample_weight, offset, groups, order
+    given: Json = field(default_factory=dict)  # in their layout: X, y, tasks, sample_weight, offset, groups, order
     edges: list[tuple[int, int, float]] | None = None
 
     @property
@@ -151,7 +145,7 @@ class Training(TableFacts):
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
         residual = method.replace("_", "-") == "r-mssl"
-        return (self.counts[0] if residual else self.given["X"].shape[-1]) >= 4 and len(self.counts) > 1
+        return (self.counts[0] if residual else len(self.schema.feature_names)) >= 4 and len(self.counts) > 1
 
     def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
         """Folds within every task, or for rows that belong together in stretches of time."""
@@ -185,17 +179,11 @@ class Training(TableFacts):
             )
         return model.set_params(**{f"{place}__edges": self.edges})
 
-    def fit_rows(self, model: Any) -> Any:
+    def fit(self, model: Any) -> Any:
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
         known = signature(model.fit).parameters
         given = {name: values for name, values in self.given.items() if values is not None and name in known}
         return model.fit(**(given | {"X": self.features}))
-
-    def fit(self, model: Any) -> Any:
-        """Fit a model, and let it know what the table's columns mean."""
-        self.fit_rows(model)
-        self.schema.attach(model)
-        return model
 
 
 def read_training(table: TableOptions) -> Training:

@@ -195,7 +195,7 @@ def select(
         random_state=run.seed,
         **run.parameters(record),
     )
-    training.fit_rows(selection)
+    training.fit(selection)
     forget_running(selection)
     if path is not None:
         mssl.save(selection, path)

@@ -14,12 +14,13 @@ from mssl._validation import warn
 from mssl.cli._distributed import read_moments
 from mssl.cli._options import Running, edges_option, running_options, settings_option
 from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table
-from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
+from mssl.cli._tables import TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
+from mssl.data.moments import Moments
 from mssl.files.models import certificate, save
 from mssl.graph.display import display
 from mssl.graph.export import short_name
-from mssl.methods import BAYESIAN, lacks_graph, make_estimator
+from mssl.methods import BAYESIAN, LEARNED, lacks_graph, make_estimator
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.transfer import gain_over_separate, lead_over_separate
 
@@ -87,17 +88,19 @@ def fit(
     check_target(path, table.data)
     check_target(page, table.data, path)
     record = run.record(path)
-    how: Json = {"fixed": fixed, "seed": run.seed, "running": run.parameters(record)}
-    training: TableFacts
+    how = {"seed": run.seed, **run.parameters(record)}
+    moments = None
     if cluster is None:
-        training = read = read_training(table)
-        method = method or _usual_method(read, fixed)
+        training = read_training(table)
+        method = method or _usual_method(training, fixed)
         began = time.perf_counter()
-        model = _fit_rows(read, method, **how)
+        model = make_estimator(method, training.family, fixed, **how)
     else:
         method = method or "p-mssl"
         began = time.perf_counter()
-        training, model = _fit_distributed(cluster, table, page, method, **how)
+        model = make_estimator(method, "gaussian", fixed, **how)
+        training, moments = read_moments(cluster, model, method, bool(how["verbose"]), table, page)
+    _learn(model, method, training, moments, fixed, run)
     if record is not None and not record.exists():
         warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
@@ -106,7 +109,7 @@ def fit(
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
         if record is not None:
             record.unlink(missing_ok=True)
-    if page is not None and isinstance(training, Training):
+    if page is not None:
         from mssl.report import write
 
         given = training.given
@@ -128,69 +131,39 @@ def _usual_method(training: Training, fixed: Json) -> str:
     return BAYESIAN if set(fixed) <= set(known) else "p-mssl"
 
 
-def _fit_rows(training: Training, method: str, fixed: Json, seed: int, running: Json) -> Any:
-    selection = "both" if training.can_be_halved(method) else "prediction"
-    model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
-    n_tasks = len(training.counts)
-    if running["n_jobs"] not in (None, 1) and "n_jobs" not in model.get_params(deep=False):
+def _learn(model: Any, method: str, training: Training, moments: Moments | None, fixed: Json, run: Running) -> None:
+    """Fit a model to rows or to moments, with the folds, the graph and the search that suit the table."""
+    known, n_tasks, n_rows = model.get_params(deep=False), len(training.counts), int(training.counts.sum())
+    if run.jobs not in (None, 1) and "n_jobs" not in known:
         warn(f"{method} is fitted by one process; --jobs changes nothing.")
-    if not fixed:
-        _shorten(model, n_tasks)
-    if seed and "cv" in model.get_params(deep=False):
-        model.set_params(cv=training.drawn_folds(5, seed))
-    if training.edges is not None and lacks_graph(model) is None:
-        raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
-    n_rows = int(training.counts.sum())
+    name = method.replace("_", "-")
+    if name in LEARNED and "selection" in known and training.can_be_halved(method):
+        model.set_params(selection=fixed.get("selection", "both"))
+    if name == "p-mssl" and not fixed and n_tasks > _MANY_TASKS:
+        model.set_params(**_SHORT_SEARCH)
+        warn(
+            f"there are {n_tasks:,} tasks, so that the search is a short one: eight settings, and no stability "
+            "selection. --set selection=both makes the whole search, whose time grows with the square of the tasks; "
+            "mssl select finds the stable edges alone."
+        )
     told = f"{n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted."
     _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, told)
-    return training.fit(training.prepare(model, method))
-
-
-def _fit_distributed(
-    cluster: str,
-    table: TableOptions,
-    page: str | None,
-    method: str,
-    fixed: Json,
-    seed: int,
-    running: Json,
-) -> tuple[TableFacts, Any]:
-    if table.family not in ("auto", "gaussian"):
-        raise click.UsageError(
-            f"--family {table.family} needs all rows in memory, and --dask keeps sums for least squares alone; leave "
-            "out --dask, or fit a sample of the rows without it."
-        )
-    model = make_estimator(method, "gaussian", fixed, seed=seed, **running)
-    if not hasattr(model, "fit_moments"):
-        raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-    training, moments = read_moments(cluster, model._moment_folds(), bool(running["verbose"]), table, page)
-    can_be_halved = moments.n_features >= 4 and moments.n_tasks > 1
-    if can_be_halved and "selection" in model.get_params(deep=False):
-        model.set_params(selection="both")
-    if not fixed:
-        _shorten(model, moments.n_tasks)
-    model.fit_moments(moments)
+    if moments is not None:
+        model.fit_moments(moments)
+    else:
+        if run.seed and "cv" in known:
+            model.set_params(cv=training.drawn_folds(5, run.seed))
+        if training.edges is not None and lacks_graph(model) is None:
+            raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
+        training.fit(training.prepare(model, method))
     training.schema.attach(model)
-    return training, model
-
-
-def _shorten(model: Any, n_tasks: int) -> None:
-    """Search among fewer settings where there are many tasks, and say so."""
-    if n_tasks <= _MANY_TASKS or getattr(getattr(model, "estimator", None), "relation", "") != "coef":
-        return
-    model.set_params(**_SHORT_SEARCH)
-    warn(
-        f"there are {n_tasks:,} tasks, so that the search is a short one: eight settings, and no stability selection. "
-        "--set selection=both makes the whole search, whose time grows with the square of the tasks; mssl select finds "
-        "the stable edges alone."
-    )
 
 
 # The facts that a model file keeps.
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "missing_features")
 
 
-def summarise(model: Any, training: TableFacts, method: str, fixed: Json, seconds: float) -> Json:
+def summarise(model: Any, training: Training, method: str, fixed: Json, seconds: float) -> Json:
     """What the fit found, in plain values."""
     left, found = model.fitted_, getattr(model, "held_out_", None)
     graph = left.graph
