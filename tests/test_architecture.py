@@ -109,7 +109,7 @@ def test_imports_point_inwards_also_inside_functions(name: str) -> None:
 def test_only_the_command_knows_the_papers_experiments() -> None:
     """By its text: the old names in _moved are strings."""
     knowing = {name for name, path in FILES.items() if "mssl_reproduction" in path.read_text(encoding="utf-8")}
-    assert knowing == {"cli.reproduce", "_moved"}
+    assert knowing == {"cli.data", "_moved"}
 
 
 def test_the_wheel_the_source_and_the_checks_hold_both_packages() -> None:

@@ -10,7 +10,7 @@ import pytest
 from command_line import QUICK, call, write_table
 
 import mssl
-from mssl.cli._words import in_options
+from mssl.cli._options import in_options
 from mssl.report.scores import measure
 
 COLUMNS = ("--task", "station", "--target", "y")

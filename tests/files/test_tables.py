@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mssl.cli import commands
-from mssl.cli._words import in_options
+from mssl.cli._options import in_options
 from mssl.exceptions import DataError, MSSLError, ParameterError, UnseenTaskError
 from mssl.files import formats as _table_files
 from mssl.files.formats import write_table

@@ -17,8 +17,6 @@ from typing import Any
 
 import click
 
-from mssl.cli._words import in_options
-
 __all__ = ["main"]
 
 _COMMANDS = {
@@ -31,8 +29,8 @@ _COMMANDS = {
     "report": ("model", "Write an offline HTML page about a saved model."),
     "climate": ("climate", "Combine an ensemble of climate models with observations."),
     "datasets": ("data", "List, fetch and export data sets to try things on."),
-    "demo": ("demo", "See what mssl does, on data made up on the spot."),
-    "reproduce": ("reproduce", "Run an experiment of the paper end to end."),
+    "demo": ("data", "See what mssl does, on data made up on the spot."),
+    "reproduce": ("data", "Run an experiment of the paper end to end."),
 }
 
 _EPILOG = """\b
@@ -116,6 +114,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _explain(error: Exception) -> str:
+    from mssl.cli._options import in_options
     from mssl.exceptions import MSSLError
 
     if isinstance(error, MSSLError):
@@ -142,5 +141,7 @@ _WARNINGS_SHOWN: set[str] = set()  # warnings that this process has printed
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print every warning once, however many fits it comes from; none with --quiet."""
     if str(message) not in _WARNINGS_SHOWN and logging.getLogger("mssl").isEnabledFor(logging.WARNING):
+        from mssl.cli._options import in_options
+
         _WARNINGS_SHOWN.add(str(message))
         _complain(f"Note: {in_options(str(message))}")

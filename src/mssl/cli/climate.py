@@ -10,8 +10,18 @@ import numpy as np
 
 from mssl._typing import Json
 from mssl._validation import refused
-from mssl.cli._options import json_option, log_option, quiet_option, settings_option
-from mssl.cli._output import check_picture, check_target, plain, print_facts, print_json, show_progress
+from mssl.cli._options import (
+    check_picture,
+    check_target,
+    json_option,
+    log_option,
+    plain,
+    print_facts,
+    print_json,
+    quiet_option,
+    settings_option,
+    show_progress,
+)
 
 
 def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:

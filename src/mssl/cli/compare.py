@@ -9,14 +9,16 @@ import click
 import numpy as np
 
 from mssl._typing import Json
-from mssl.cli._options import Running, edges_option, running_options
-from mssl.cli._output import (
+from mssl.cli._options import (
+    Running,
     check_picture,
     check_target,
+    edges_option,
     forget_running,
     print_facts,
     print_json,
     print_table,
+    running_options,
     standard_output,
 )
 from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options

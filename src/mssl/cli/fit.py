@@ -11,11 +11,19 @@ import numpy as np
 
 from mssl._typing import Json
 from mssl._validation import warn
-from mssl.cli._distributed import read_moments
-from mssl.cli._options import Running, edges_option, running_options, settings_option
-from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table
-from mssl.cli._tables import TableOptions, Training, read_training, table_options
-from mssl.cli._words import in_options
+from mssl.cli._options import (
+    Running,
+    check_target,
+    edges_option,
+    forget_running,
+    in_options,
+    print_facts,
+    print_json,
+    print_table,
+    running_options,
+    settings_option,
+)
+from mssl.cli._tables import TableOptions, Training, read_moments, read_training, table_options
 from mssl.data.moments import Moments
 from mssl.files.models import certificate, save
 from mssl.graph.display import display

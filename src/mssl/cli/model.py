@@ -12,14 +12,15 @@ import numpy as np
 
 from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
-from mssl.cli._options import json_option, safe_csv_option
-from mssl.cli._output import (
+from mssl.cli._options import (
     check_target,
+    json_option,
     json_text,
     print_facts,
     print_json,
     print_result,
     print_table,
+    safe_csv_option,
     standard_output,
 )
 from mssl.exceptions import ModelFileError
@@ -27,7 +28,6 @@ from mssl.graph.export import safe_cells
 
 _MODEL = click.argument("model", type=click.Path())
 _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
-_ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: trades memory for calls
 
 
 @click.command()
@@ -204,8 +204,10 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
 
 def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
     """The rows of columns of one length, None where a value is masked; some rows at a time."""
-    for first in range(0, len(columns[0]), _ROWS_AT_ONCE):
-        yield from zip(*(column[first : first + _ROWS_AT_ONCE].tolist() for column in columns), strict=True)
+    from mssl.files.formats import ROWS_AT_ONCE
+
+    for first in range(0, len(columns[0]), ROWS_AT_ONCE):
+        yield from zip(*(column[first : first + ROWS_AT_ONCE].tolist() for column in columns), strict=True)
 
 
 @click.command()

@@ -41,7 +41,7 @@ _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writ
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
 # Bytes of text read at once: pieces of columns are then large enough to go back to the system when freed.
 _BLOCK = 2**24
-_ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
+ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 _LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
 _MOST_COLUMNS = 2**20
@@ -492,7 +492,7 @@ def _write_columns(
     from pyarrow import feather, parquet
 
     parts = []
-    while batch := list(islice(rows, _ROWS_AT_ONCE)):
+    while batch := list(islice(rows, ROWS_AT_ONCE)):
         parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
     # Whole numbers in one part and others in the next become one column of numbers.
     whole = pa.concat_tables(parts, promote_options="permissive")
