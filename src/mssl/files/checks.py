@@ -8,10 +8,11 @@ of the attribute; an attribute of another name is not relied on.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 from scipy import sparse
@@ -138,8 +139,20 @@ def _rules(cls: Any) -> dict[str, _Rule]:
             says.setdefault("words", _WORDS.get((cls.__name__, name), ()))
             says.setdefault("finite", rule.finite or cls.__name__ in _FINITE)
             # Named tuples keep the word of an annotation in an object.
-            rules[name] = replace(rule, hint=str(getattr(hint, "__forward_arg__", hint)), **says)
+            word = str(getattr(hint, "__forward_arg__", hint))
+            rules[name] = replace(rule, hint=_spelt_out(word, vars(sys.modules[part.__module__])), **says)
     return rules
+
+
+def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
+    """An annotation with the module's aliases of types in full."""
+
+    def full(found: re.Match[str]) -> str:
+        alias = None if found[0] in _KINDS else names.get(found[0])
+        known = alias is Any or get_origin(alias) is not None
+        return str(alias).replace("typing.", "") if known else found[0]
+
+    return hint if hint in _KINDS else re.sub(r"[A-Za-z]\w*", full, hint)
 
 
 def check_object(cls: Any, state: Mapping[str, Any]) -> None:
