@@ -139,9 +139,11 @@ def forget_running(model: Any) -> None:
 
 # Options that stand for parameters; any other parameter is given by --set.
 _OPTIONS = {
+    "categorical_features": "--categorical",
     "drop": "--drop",
     "groups": "--group",
     "loss": "--family",
+    "method": "--method",
     "missing": "--missing",
     "missing_target": "--missing-target",
     "order": "--order",
@@ -150,6 +152,8 @@ _OPTIONS = {
     "unseen": "--unseen",
 }
 _PHRASES = {
+    "safe=False": "--no-safe-csv",
+    "safe=True": "--safe-csv",
     "relation='residual'": "--method r-mssl",
     "relation='coef'": "--method p-mssl",
     "y of shape (n, K)": "--time, where every task has one row at each time",
@@ -165,9 +169,10 @@ def in_options(text: str) -> str:
     >>> in_options("give groups='day' to fit, or features='spline'")
     'give --group day, or --set features=spline'
     """
+    text = re.sub(r"X\.drop\(columns=('[^']*')\)", r"drop=\1", text)
     for phrase, words in _PHRASES.items():
         text = text.replace(phrase, words)
-    return re.sub(r"\b([a-z_]+)=(?:'([^']*)'| (?=to fit\b))(?: ?to fit\b)?", _option, text)
+    return re.sub(r"\b([a-z_]+)=(?:\[?'([^']*)'\]?| (?=to fit\b))(?: ?to fit\b)?", _option, text)
 
 
 def _option(found: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from mssl._validation import refused
 from mssl.cli._options import (
     check_picture,
     check_target,
+    in_options,
     json_option,
     log_option,
     plain,
@@ -160,7 +161,7 @@ def climate(
         "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
         **{name: value for name, value in answer.attrs.items() if name not in of_file},
-        "warning": answer.attrs.get("comment"),
+        "warning": in_options(answer.attrs["comment"]) if "comment" in answer.attrs else None,
         "file": output,
         "picture": picture,
         "model": save,

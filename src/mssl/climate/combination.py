@@ -420,7 +420,7 @@ def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[st
     told = (
         f"The combination keeps {factor:.0%} of the members' own change from training to testing ({size}). "
         f"A regression on monthly {'values' if raw else 'anomalies'} learns weather, so that the projected change is "
-        f"{'damped' if kept < 1 else 'inflated'} by a factor of {factor:g}; --method average-model keeps it."
+        f"{'damped' if kept < 1 else 'inflated'} by a factor of {factor:g}; method='average-model' keeps it."
     )
     warn(told)
     return {"comment": told}

@@ -167,8 +167,8 @@ def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
     if len(levels) > MOST_CATEGORIES:
         raise DataError(
             f"Column {column.name!r} holds {len(levels)} different {column.kind}s (for example {levels[0]!r}); at most "
-            f"{MOST_CATEGORIES} become categories. Leave it out (--drop on the command line), group its values, or, "
-            "if it names the tasks, give task_column."
+            f"{MOST_CATEGORIES} become categories. Leave it out (X.drop(columns={column.name!r})), group its values, "
+            "or, if it names the tasks, give task_column."
         )
     rank = {level: place for place, level in enumerate(column.order)}
     return ColumnSchema(column.name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
@@ -198,7 +198,7 @@ def column_of(columns: Sequence[ColumnSchema]) -> Index:
 def _check_text(name: str, levels: list[str], n_rows: int) -> None:
     """Raise where a column of text is likelier to be dates, or numbers that are ill written, than a category."""
     offered = "" if len(levels) > MOST_CATEGORIES else " If these are codes, give {}."
-    declare = f"categorical_features=[{name!r}] (--categorical {name} on the command line)"
+    declare = f"categorical_features=[{name!r}]"
     few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
     what = reject_mixed(f"Column {name!r}", levels, few, offered.format(declare))
     if what:
@@ -212,7 +212,7 @@ def _check_text(name: str, levels: list[str], n_rows: int) -> None:
 
 def _date_advice(name: str) -> str:
     return (
-        f"Column {name!r} holds dates, which are no features as they stand; leave it out (--drop on the command line), "
+        f"Column {name!r} holds dates, which are no features as they stand; leave it out (X.drop(columns={name!r})), "
         "or put numbers in its place that could matter: the year, the month of the year as a category, days since a "
         "first day."
     )

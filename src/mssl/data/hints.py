@@ -86,8 +86,8 @@ def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
         what = f"the column {names} looks like an id and is" if one else f"the columns {names} look like ids and are"
         warn(
             f"{what} used to predict from, as any other; leave {'it' if one else 'them'} out with "
-            f"--drop {','.join(found)}, or name one that says which rows belong together with --group. --features "
-            "names the columns to use, and ends this note."
+            f"drop='{','.join(found)}', or name one that says which rows belong together with groups='COLUMN'. Naming "
+            "the columns to use ends this note."
         )
 
 

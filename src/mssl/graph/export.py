@@ -66,7 +66,7 @@ def safe_cells(names: Iterable[object], safe: bool | None = None) -> Callable[[o
         warn(
             f"{len(changed)} names (such as {short_name(changed[0])!r}) could act as formulas in a spreadsheet or as "
             "commands on a terminal; they are written with an apostrophe in front and escapes spelt out. Write them as "
-            "they are with --no-safe-csv (safe=False), or say that this is meant with --safe-csv (safe=True)."
+            "they are with safe=False, or say that this is meant with safe=True."
         )
     return safe_cell if safe or changed else None
 
