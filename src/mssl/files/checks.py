@@ -149,7 +149,7 @@ def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
 
     def full(found: re.Match[str]) -> str:
         alias = None if found[0] in _KINDS else names.get(found[0])
-        known = alias is Any or get_origin(alias) is not None
+        known = alias is Any or isinstance(alias, str) or get_origin(alias) is not None
         return str(alias).replace("typing.", "") if known else found[0]
 
     return hint if hint in _KINDS else re.sub(r"[A-Za-z]\w*", full, hint)
