@@ -56,8 +56,8 @@ _START_TOL = 1e-6
 _CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
 _BUDGET = 2  # times the limit of one weight step, for all steps to the fixed point together
 _MOST_MISSES = 5  # weight steps that do not reach their accuracy before the rounds end: others would not either
-_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes four to thirty
-_LONGEST = 20.0  # residuals that a step of the secant may be long: with 5 fits whose weights nearly vanish creep
+_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; four to twenty are usual
+_LONGEST = 100.0  # residuals that a step to the fixed point may be long: with 5 fits whose weights nearly vanish creep
 # Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
 # of tasks for a mean.
 _AGREEMENT = 7 / 8
@@ -237,7 +237,8 @@ def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: f
             if (np.abs(image - v) <= _CLOSED_TOL * (image + floors)).all():
                 break
             fall = 1.0 - 2.0 / d * (squares * ridge / sums).sum(axis=1) / (image + floors)
-            v = _ahead(v, image, floors, fall)
+            step = ((image + floors) / (v + floors)) ** _lengths(fall)
+            v = np.maximum((v + floors) * step - floors, image / _LONGEST)
     return np.asarray(image)
 
 
@@ -274,7 +275,7 @@ def diagonal_start(
         v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
     """
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
-    v, change, secant, budget, misses = scale.variances, 1.0, _Secant(), _BUDGET * max_inner, 0
+    v, change, secant, budget, misses = scale.variances, 1.0, _Secant(mean_variance > 0), _BUDGET * max_inner, 0
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
@@ -296,28 +297,44 @@ def diagonal_start(
 
 
 class _Secant:
-    """A fixed-point iteration v → image(v), entry by entry accelerated by the line through the last two residuals.
+    """A fixed-point iteration v → image(v), accelerated in log(v + e) by the slopes of the last residuals.
 
-    The lines are those of log(v + e). In the first round the next v is the image.
+    Each entry has a slope of its own. Where a shared mean relates the entries (``joint``), the slopes of the second
+    round are the diagonal from which Broyden's method goes on. In the first round the next v is the image.
     """
 
-    def __init__(self) -> None:
-        self.x = self.residual = np.array(np.nan)
+    def __init__(self, joint: bool) -> None:
+        self.joint, self.rounds, self.lengths = joint, 0, np.ones(1)
+        self.x = self.residual = np.zeros(1)
+        self.updates: list[tuple[Array, Array]] = []
 
     def next(self, v: Array, image: Array, e: Array) -> Array:
         """Where to go from v, whose image is given."""
         with np.errstate(divide="ignore", invalid="ignore"):
             x = np.log(v + e)
             residual = np.log(image + e) - x
-            fall = (self.residual - residual) / (x - self.x)
-            self.x, self.residual = x, residual
-            return _ahead(v, image, e, fall)
+            moved, fell = x - self.x, self.residual - residual
+            if self.joint and self.rounds > 1:
+                expected = self._step(fell)
+                self.updates.append(((moved - expected) / (moved @ expected), moved))
+            elif self.rounds:
+                self.lengths = _lengths(fell / moved)
+            self.x, self.residual, self.rounds = x, residual, self.rounds + 1
+            step = self._step(residual)
+        if self.joint and not np.abs(step).max() <= _LONGEST * np.abs(residual).max():
+            self.rounds, self.lengths, self.updates, step = 1, np.ones(1), [], residual
+        return np.maximum(np.exp(x + step) - e, image / _LONGEST)
+
+    def _step(self, residual: Array) -> Array:
+        step = self.lengths * residual
+        for change, moved in self.updates:
+            step = step + change * (moved @ step)
+        return step
 
 
-def _ahead(v: Array, image: Array, e: Array, fall: Array) -> Array:
-    """The zero of each line on which log (image + e)/(v + e) falls; the image where it hardly falls."""
-    step = ((image + e) / (v + e)) ** (1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0))
-    return np.maximum((v + e) * step - e, image / _LONGEST)
+def _lengths(fall: Array) -> Array:
+    """How many residuals long the step to the zero of each line is; one where it hardly falls."""
+    return 1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0)
 
 
 def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
