@@ -52,7 +52,7 @@ def effective_columns(data: TaskData, enough: int) -> int:
     >>> effective_columns(TaskData.from_list([X[:2], X[2:]], [[0, 1], [1, 2]]), 3)
     1
     """
-    c = np.ones(len(data.y)) if data.weights is None else data.weights
+    c = data.row_weights
     total = data.weight_sums()
     total, found = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
     for j in range(data.n_features if data.n_columns is None else data.n_columns):

@@ -197,6 +197,11 @@ class TaskData:
         sums[full] = np.add.reduceat(values, self.offsets[:-1][full])
         return sums
 
+    @property
+    def row_weights(self) -> Array:
+        """The weight of each row, 1 where none are given."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
     def weight_sums(self) -> Array:
         """Total weight of each task's rows."""
         if self.weights is None:

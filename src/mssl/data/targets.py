@@ -156,7 +156,7 @@ class _Regression:
         self.data = data
         X = data.X[:, :0] if data.n_features > _WIDEST else data.X
         X = dense(X)
-        self.weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        self.weights = data.row_weights
         index = data.task_of_row
         self.columns = self._centred(np.tile(X, (data.n_tasks, 1)) if data.shared else X, index)
         size = np.sqrt((self.columns**2).mean(axis=0))

@@ -152,7 +152,7 @@ class Occasions(NamedTuple):
         data, design, near = prepared.data, prepared.design, prepared.rows
         if data is None or design is None or design.is_sparse or data.n_tasks < 2 or data.paired is None:
             return None
-        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        weights = data.row_weights
         targets = data.y
         if near is not None:
             W = np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near

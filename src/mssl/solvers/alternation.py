@@ -183,36 +183,10 @@ def alternate(
     """
     rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
     if not structure.learned:
-        end = rounds.only(W, step, max_iter)
-    elif structure.compiled and problem.compiled is not None and step.covariance is not None:
-        end = rounds.compiled(problem.compiled, W, step, max_iter, ready)
-    else:
-        end = rounds.alternate(W, step, max_iter, ready)
-    return FitResult(
-        W=end.W,
-        intercepts=problem.intercepts(end.W),
-        structure=end.step,
-        mean=end.mean if mean_variance > 0 else np.zeros(end.W.shape[1]),
-        status=end.status,
-        objective=end.objective,
-        relative_gap=rounds.history[-1].relative_gap,
-        history=rounds.history,
-        scale=scale,
-    )
-
-
-class _End(NamedTuple):
-    """Where the rounds of a fit ended."""
-
-    W: Array
-    step: StructureStep
-    mean: Array
-    objective: float
-    status: Status
-
-    @classmethod
-    def at(cls, point: Point, status: Status) -> _End:
-        return cls(point.W, point.step, point.mean, point.objective, status)
+        return rounds.only(W, step, max_iter)
+    if structure.compiled and problem.compiled is not None and step.covariance is not None:
+        return rounds.compiled(problem.compiled, W, step, max_iter, ready)
+    return rounds.alternate(W, step, max_iter, ready)
 
 
 class _Rounds:
@@ -234,7 +208,15 @@ class _Rounds:
         self.began = perf_counter()
         self.unreachable = 0.0  # gap below which structure steps make no progress: none is tried there again
 
-    def only(self, W: Array, step: StructureStep, max_iter: int) -> _End:
+    def _at(self, point: Point, status: Status) -> FitResult:
+        return self._ended(point.W, point.step, point.mean, point.objective, status)
+
+    def _ended(self, W: Array, step: StructureStep, mean: Array, objective: float, status: Status) -> FitResult:
+        mean = mean if self.mean_variance > 0 else np.zeros(W.shape[1])
+        gap, intercepts = self.history[-1].relative_gap, self.problem.intercepts(W)
+        return FitResult(W, intercepts, step, mean, status, objective, gap, self.history, self.scale)
+
+    def only(self, W: Array, step: StructureStep, max_iter: int) -> FitResult:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
@@ -261,9 +243,9 @@ class _Rounds:
                 "steps have no digits left. Rescale features, and targets of tasks, that differ by many orders of "
                 "magnitude, or raise the noise."
             )
-        return _End.at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
+        return self._at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
-    def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> _End:
+    def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
         """The rounds of :meth:`alternate` in compiled calls, for problems so small that Python would take most time.
 
         They end early where a step fails, of which :meth:`alternate` knows more ways out.
@@ -312,7 +294,7 @@ class _Rounds:
             return self.alternate(W, step, remaining, ready)
         if ended == BROKE and status is None and not stop and len(self.history) < max_iter:
             return self.alternate(rounds.W, found, max_iter, ready or bool(self.history))
-        return _End(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
+        return self._ended(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
 
     def _step_of(self, rounds: FitRounds, first: StructureStep) -> StructureStep:
         """The Ω of compiled rounds, which may still be the first one."""
@@ -321,7 +303,7 @@ class _Rounds:
             return StructureStep(first.precision, first.covariance, value, gap, first.warm)
         return self.structure.found(self.scale, rounds.omega, rounds.sigma, log_determinant, value, gap)
 
-    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> _End:
+    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
@@ -343,7 +325,7 @@ class _Rounds:
             reached = evaluate(problem, structure, scale, weights.W, step, coupling)
             raised = structure.joint and momentum.raised(reached)
             if raised and not momentum.used and careful:
-                return _End.at(point, Status.STALLED)
+                return self._at(point, Status.STALLED)
             if raised:
                 # F rose without momentum, so a step was solved too loosely: the next one is solved accurately.
                 point, careful = momentum.back(), careful or not momentum.used
@@ -359,9 +341,9 @@ class _Rounds:
                 if status is None and lost >= _LOST:
                     status = Status.STALLED
                 if status is Status.DIVERGED and finite is not None:
-                    return _End.at(finite, status)
+                    return self._at(finite, status)
                 if status is not None or stop or len(self.history) >= max_iter or misses > _MISSES * max_iter:
-                    return _End.at(point, status or Status.MAX_ITER)
+                    return self._at(point, status or Status.MAX_ITER)
                 finite = point
             needed = _SHARE * tol * point.size
             # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.

@@ -33,14 +33,11 @@ from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
+    SingleFits,
     Spectra,
     diagonal_start,
     mean_variance,
-    moderated_noise,
     ridge_fixed_point,
-    sampling_variances,
-    spectra_of,
-    variance_components,
 )
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
@@ -182,7 +179,7 @@ class Prepared:
         """The quadratic loss of the weights in the form of the rows."""
         assert self.data is not None
         assert self.design is not None
-        weights = np.ones(len(self.data.y)) if self.data.weights is None else self.data.weights
+        weights = self.data.row_weights
         c = self.design.per_task(s) * weights
         return DesignQuadratic(self.design, c, self.data.y, self.settings.fit_intercept, ridge)
 
@@ -246,22 +243,33 @@ def prepare(
     large or small targets neither overflow nor vanish.
     """
     settings.check(data.n_tasks)
-    design = build_design(data, settings)
-    if not isinstance(loss, Gaussian):
-        return _prepare_glm(data, design, loss, settings, needs_start=needs_start)
-    free = free_units and isinstance(settings.noise, str)
-    if not free:
-        check_target_sizes(data, free_units=False)
-    unit = _target_unit(data, settings.fit_intercept) if free else 1.0
-    if unit != 1.0:
-        data = replace(data, y=data.y / unit)
-        if not isinstance(settings.shared_mean, str | bool | np.bool_):
-            settings = replace(settings, shared_mean=float(settings.shared_mean) / unit**2)
-    weights = np.ones(len(data.y)) if data.weights is None else data.weights
-    base = make_quadratic(design, weights, data.y, intercept=settings.fit_intercept, memory_limit=settings.memory_limit)
-    freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
-    prepared = from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
-    return replace(prepared, data=data, unit=unit)
+    design, K, rows, unit = build_design(data, settings), data.n_tasks, None, 1.0
+    given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float), (K,))
+    intercept, limit = settings.fit_intercept, settings.memory_limit
+    if isinstance(loss, Gaussian):
+        if not (free_units and given is None):
+            check_target_sizes(data, free_units=False)
+        else:
+            unit = _target_unit(data, intercept)
+        if unit != 1.0:
+            data = replace(data, y=data.y / unit)
+            if not isinstance(settings.shared_mean, str | bool | np.bool_):
+                settings = replace(settings, shared_mean=float(settings.shared_mean) / unit**2)
+        base = make_quadratic(design, data.row_weights, data.y, intercept=intercept, memory_limit=limit)
+    else:
+        rows = GLMRows.build(data, design, loss, intercept=intercept, memory_limit=limit)
+        given = np.ones(K) if given is None and not loss.has_dispersion else given
+    freedom = data.weight_sums() - float(intercept)
+    if given is not None and not needs_start and not settings.shared_mean:
+        base = base if rows is None else rows.null_quadratic()
+        fits = SingleFits(base, None, given, np.ones(K), np.ones(K))
+    elif rows is None:
+        fits = SingleFits.of_least_squares(base, freedom, given)
+    else:
+        fits = _near_fits(rows, freedom, given)
+    tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
+    known = (fits.base, fits.noise, fits.signal, fits.sampling, tau, fits.spectra)
+    return Prepared(*known, settings, design, data, rows, fits.W, unit)
 
 
 def _target_unit(data: TaskData, intercept: bool) -> float:
@@ -274,31 +282,18 @@ def _target_unit(data: TaskData, intercept: bool) -> float:
     return float(2.0 ** np.round(np.log2(typical)))
 
 
-def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
-    """:func:`prepare` for other losses, from the quadratic near single-task fits."""
-    K = data.n_tasks
-    rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_limit=settings.memory_limit)
-    noise: Array | None = None
-    if not isinstance(settings.noise, str):
-        noise = np.broadcast_to(np.asarray(settings.noise, float), (K,))
-    elif not loss.has_dispersion:
-        noise = np.ones(K)
-    if noise is not None and not needs_start and not settings.shared_mean:
-        base = rows.null_quadratic()
-        return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, data, rows=rows)
+def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits:
+    """Single fits of the tasks with another loss than least squares."""
     with np.errstate(all="ignore"):
-        near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
-    finite_all = all(np.isfinite(values).all() for values in (near.noise, near.signal, near.sampling, near.W))
-    if not finite_all or float(near.noise.max()) > _WORST_DISPERSION:
+        fits = linearise(rows, freedom, given)
+    finite_all = all(np.isfinite(np.asarray(values)).all() for values in fits[2:])
+    if not finite_all or float(fits.noise.max()) > _WORST_DISPERSION:
         raise DataError(
             f"Single fits of the tasks, from which their variances are estimated, leave the range of numbers: y from "
-            f"{np.min(data.y):.2g} to {np.max(data.y):.2g} is too far from what loss {loss.name!r} expects of these "
-            "features. Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
+            f"{np.min(rows.y):.2g} to {np.max(rows.y):.2g} is too far from what loss {rows.loss.name!r} expects of "
+            "these features. Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
         )
-    tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
-    return Prepared(
-        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, data, rows, near.W
-    )
+    return fits
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:
@@ -311,28 +306,6 @@ def build_design(data: TaskData, settings: Settings) -> Design:
         centre=settings.fit_intercept,
         scale=settings.scale_features,
     ).dearer(settings.factors(data.n_features))
-
-
-def from_quadratic(
-    base: GramQuadratic | DesignQuadratic,
-    freedom: Array,
-    settings: Settings,
-    *,
-    needs_start: bool = True,
-    design: Design | None = None,
-) -> Prepared:
-    """Noise, sampling variance and shared mean from the loss alone (Grams suffice, no rows needed)."""
-    K = base.n_tasks
-    given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float), (K,))
-    if given is not None and not needs_start and not settings.shared_mean:
-        return Prepared(base, given, np.ones(K), np.ones(K), 0.0, None, settings, design)
-    spectra = spectra_of(base, freedom)
-    noise, signal = variance_components(spectra, given)
-    if given is None:
-        noise = moderated_noise(spectra, noise, signal)
-    sampling = sampling_variances(spectra, noise, signal)
-    tau = mean_of_settings(base, noise, settings)
-    return Prepared(base, noise, signal, sampling, tau if K > 1 else 0.0, spectra, settings, design)
 
 
 def mean_of_settings(base: GramQuadratic | DesignQuadratic, noise: Array, settings: Settings) -> float:

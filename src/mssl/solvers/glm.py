@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +47,7 @@ from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Unknowns, WeightStep
 from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic, StepProblem, make_quadratic
-from mssl.solvers.start import Spectra, moderate, spectra_of, variance_components
+from mssl.solvers.start import SingleFits, Spectra, moderate, spectra_of, variance_components
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
 _INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
@@ -131,7 +130,7 @@ class GLMRows:
         cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_limit: int | None = None
     ) -> GLMRows:
         """Rows of task data; targets of tasks at the edge of their range are moved off it, with a warning."""
-        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        weights = data.row_weights
         y = np.asarray(data.y, dtype=float)
         if intercept:
             y = _off_the_edge(y, weights, data, loss)
@@ -487,30 +486,7 @@ def _search(
     return None, False, 0.0, _LONGEST_MOVE
 
 
-class Linearised(NamedTuple):
-    """A loss to second order at single-task fits.
-
-    Attributes
-    ----------
-    base : GramQuadratic or DesignQuadratic
-        The quadratic, noise precisions 1.
-    spectra : Spectra
-        Its spectra.
-    noise, signal, sampling : ndarrays of shape (K,)
-        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
-    W : ndarray of shape (K, d)
-        Weights of the fits.
-    """
-
-    base: GramQuadratic | DesignQuadratic
-    spectra: Spectra
-    noise: Array
-    signal: Array
-    sampling: Array
-    W: Array
-
-
-def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
+def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     """The loss to second order at single-task fits that are hardly shrunk.
 
     Parameters
@@ -538,8 +514,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     if noise is None:
         level = _pearson(rows, point, spectra, level, signal)
         level, signal = variance_components(spectra, level)
-    near = Linearised(base, spectra, level, signal, np.ones(len(level)), W)
-    return near._replace(sampling=_sampling(rows, near, freedom, typical, plenty))
+    fits = SingleFits(base, spectra, level, signal, level, W)
+    return fits._replace(sampling=_sampling(rows, fits, spectra, W, typical, plenty))
 
 
 def _components(
@@ -597,7 +573,7 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     return moderate(np.maximum(squares / freedom, 1e-10), freedom)
 
 
-def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:
+def _sampling(rows: GLMRows, near: SingleFits, spectra: Spectra, W: Array, typical: Array, plenty: bool) -> Array:
     """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
 
     A fit shrunk for prediction has predictors that are too small, and they suggest more information than the data have,
@@ -608,10 +584,9 @@ def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, p
     """
     seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
     wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
-    spectra = near.spectra
     if not plenty:
-        _, point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
-        spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+        _, point = _ridge_fit(rows, near.base, near.noise, wide, W, _CLOSE)
+        spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), spectra.freedom)
     known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
     unseen = spectra.n_features - spectra.values.shape[1]
     return np.asarray((known + unseen * wide) / spectra.n_features)

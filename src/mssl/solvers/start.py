@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -478,3 +478,35 @@ def _trigamma_inverse(value: float) -> float:
     """The h with ψ'(h) = value, from 1/h < ψ'(h) < 1/h + 1/h²."""
     high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
     return float(brentq(lambda h: zeta(2, h) - value, 0.5 / value, 2 * high))
+
+
+class SingleFits(NamedTuple):
+    """What fits of the single tasks say about them.
+
+    Attributes
+    ----------
+    base : GramQuadratic or DesignQuadratic
+        The loss to second order at these fits, noise precisions 1.
+    spectra : Spectra or None
+        Its spectra.
+    noise, signal, sampling : ndarrays of shape (K,)
+        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
+    W : ndarray of shape (K, d) or None
+        Weights of the fits; None for least squares, where the base does not depend on them.
+    """
+
+    base: GramQuadratic | DesignQuadratic
+    spectra: Spectra | None
+    noise: Array
+    signal: Array
+    sampling: Array
+    W: Array | None = None
+
+    @classmethod
+    def of_least_squares(cls, base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None) -> SingleFits:
+        """Variances from the loss alone; ``noise`` are known noise variances."""
+        spectra = spectra_of(base, freedom)
+        found, signal = variance_components(spectra, noise)
+        if noise is None:
+            found = moderated_noise(spectra, found, signal)
+        return cls(base, spectra, found, signal, sampling_variances(spectra, found, signal))
