@@ -282,8 +282,7 @@ class DesignQuadratic(_Quadratic):
 
     def scaled(self, s: Array) -> DesignQuadratic:
         """The same loss with task k multiplied by s_k."""
-        target = self.target + self.design.per_task(self.target_means)
-        return DesignQuadratic(self.design, self.design.per_task(s) * self.c, target, self.intercept, s * self.ridge)
+        return DesignQuadratic(self.design, self.design.per_task(s) * self.c, self.z, self.intercept, s * self.ridge)
 
     def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
         """The same loss as a function of V."""
@@ -292,13 +291,17 @@ class DesignQuadratic(_Quadratic):
         if unknowns.pooled:
             return GramQuadratic.of_rows(self).of_unknowns(unknowns)
         factors = self.design.per_task(unknowns.matrix.diagonal())
-        target = (self.target + self.design.per_task(self.target_means)) / factors
-        return DesignQuadratic(self.design, self.c * factors**2, target, self.intercept, unknowns.ridge(self.ridge))
+        c, z = self.c * factors**2, self.z / factors
+        return DesignQuadratic(self.design, c, z, self.intercept, unknowns.ridge(self.ridge))
 
     def ridged(self, ridge: Array) -> DesignQuadratic:
         """With ½ r_k ‖w_k‖² added to each task."""
-        target = self.target + self.design.per_task(self.target_means)
-        return DesignQuadratic(self.design, self.c, target, self.intercept, self.ridge + ridge)
+        return DesignQuadratic(self.design, self.c, self.z, self.intercept, self.ridge + ridge)
+
+    @property
+    def z(self) -> Array:
+        """The targets."""
+        return self.target + self.design.per_task(self.target_means)
 
     def _fitted(self, W: Array) -> Array:
         """X̃w less its weighted task means where intercepts are free."""
@@ -617,7 +620,7 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
     return apply
 
 
-def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
+def _block_inverses(problem: GramQuadratic, ridge: Array) -> Apply:
     blocks = problem.gram * problem.task_scale[:, None, None]
     if problem.n_features <= BATCHED_UP_TO:
         diagonals = np.einsum("kdd->kd", blocks)
@@ -673,7 +676,12 @@ def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
 
 def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
     """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
-    factor = _cholesky(problem, coupling, support)
+    tasks, features = np.nonzero(support)
+    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
+    for k in np.unique(tasks).tolist():
+        own = np.flatnonzero(tasks == k)
+        A[np.ix_(own, own)] += problem.gram_of(k, support[k])
+    factor = regular_factor(A, 0.0)
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
@@ -681,16 +689,6 @@ def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> App
         return out
 
     return apply
-
-
-def _cholesky(problem: Quadratic, coupling: Coupling, support: Mask) -> tuple[Array, bool]:
-    """Cholesky factor of H + C on a support."""
-    tasks, features = np.nonzero(support)
-    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
-    for k in np.unique(tasks).tolist():
-        own = np.flatnonzero(tasks == k)
-        A[np.ix_(own, own)] += problem.gram_of(k, support[k])
-    return regular_factor(A, 0.0)
 
 
 def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
