@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 from itertools import groupby
 from numbers import Real
@@ -23,6 +22,7 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Array, Mask
 from mssl._validation import refused
 from mssl.data.layouts import TaskData, subset
+from mssl.estimators.base import shallow_copy
 from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.estimators.spec import FitSpec
@@ -181,15 +181,19 @@ def configured(template: E, params: Params) -> E:
 
     A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, is the part's alpha.
     """
-    model = copy(template)
+    model, opened = shallow_copy(template), set()
     for name, value in params.items():
         whole, _, inner = name.partition("__")
         part = getattr(model, whole)
-        if inner or (isinstance(part, BaseEstimator) and isinstance(value, Real)):
-            part = part if isinstance(part, BaseEstimator) else model._part(whole, part)
-            setattr(model, whole, configured(part, {inner or "alpha": value}))
-        else:
+        if not (inner or (isinstance(part, BaseEstimator) and isinstance(value, Real))):
             setattr(model, whole, value)
+            continue
+        if whole not in opened:
+            part = shallow_copy(part) if isinstance(part, BaseEstimator) else model._part(whole, part)
+            setattr(model, whole, part)
+            opened.add(whole)
+        first, _, deeper = (inner or "alpha").partition("__")
+        setattr(part, first, configured(getattr(part, first), {deeper: value}) if deeper else value)
     return model
 
 
