@@ -6,8 +6,8 @@ from sklearn.base import clone
 
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks, make_residual_graph
-from mssl.estimators import limits
-from mssl.estimators.limits import border
+from mssl.estimators import spec as limits
+from mssl.estimators.spec import border
 from mssl.exceptions import ParameterError
 from mssl.model_selection import regularization_path
 from mssl.model_selection.chains import EMPTY

@@ -34,13 +34,19 @@ from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
-from mssl.estimators.errors import errors_of
 from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import check_rows, fit_rows
-from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
-from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
+from mssl.estimators.spec import (
+    FitSpec,
+    TaskShape,
+    coef_penalty_limit,
+    errors_of,
+    graph_penalty_limit,
+    shallow_copy,
+    warn_if_ordinary,
+)
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.features import FeatureBlocks, FeatureMap, Linear, are_scaled, fit_maps, is_linear
@@ -55,7 +61,6 @@ from mssl.solvers.fit import Prepared
 
 P = ParamSpec("P")
 R = TypeVar("R")
-E = TypeVar("E", bound=BaseEstimator)
 
 if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every fit return Any
 
@@ -85,13 +90,6 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
         return method(*kept, **named)
 
     return score
-
-
-def shallow_copy(part: E) -> E:
-    """A copy that shares all attributes; searches make thousands, for which ``copy.copy`` is too slow."""
-    other = object.__new__(type(part))
-    vars(other).update(vars(part))
-    return other
 
 
 class PenaltyLimits(NamedTuple):

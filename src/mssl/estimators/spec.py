@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from scipy import linalg, sparse
+from sklearn.base import clone
 
-from mssl._typing import Labels, TaskMatrix
+from mssl._typing import Array, BaseEstimator, Labels, TaskMatrix
 from mssl._validation import check_instance, refused, warn
 from mssl.data.layouts import TaskData
+from mssl.exceptions import ParameterError
 from mssl.features import are_scaled
+from mssl.graph.tests import Later
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale
+from mssl.model.task_matrix import count_entries
 from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.solvers.alternation import FitResult, Record
-from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, without_chance_edges
+from mssl.solvers.fit import (
+    Prepared,
+    Settings,
+    diagonal_lambda_max,
+    fit_prepared,
+    prepare,
+    start_lambda_max,
+    without_chance_edges,
+)
+from mssl.solvers.glm import GLMLoss
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, without_rows
 from mssl.solvers.residual import check_aligned
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
 from mssl.structures.fixed import OneRidge
 from mssl.structures.known import known_edges
+
+E = TypeVar("E", bound=BaseEstimator)
+
+
+def shallow_copy(part: E) -> E:
+    """A copy that shares all attributes; searches make thousands, for which ``copy.copy`` is too slow."""
+    other = object.__new__(type(part))
+    vars(other).update(vars(part))
+    return other
 
 
 class TaskShape(Protocol):
@@ -210,3 +236,195 @@ def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
         "weights are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
         "coef_penalty > 0 for weights that profit from the graph."
     )
+
+
+_ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge; each halving costs one more fit
+_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # multiples of a λ without edges at which edges are looked for
+_ABOVE = (1.3, *_NEAR)  # multiples of the λ of stationarity at which edges are looked for
+_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # multiples of λ_max at the start, where no λ of stationarity is known
+_DOUBLINGS = 60  # at most, where the first λ has an edge already: eighteen decades, which no data need
+
+
+def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
+    r"""The λ, in the estimator's units, above which its fits have an empty graph, but for edges that are free.
+
+    The diagonal fixed point is stationary from :math:`\max_{i\ne j}|S_{ij}|/a_{ij}` on
+    (:func:`mssl.model.objective.lambda_max`). That is where a graph *may* be empty, not yet where a fit's graph *is*: F
+    is not convex in weights and graph together, and a fit that starts a little off the fixed point (a shared mean, an
+    ℓ1 penalty, another loss than least squares) can end at a better point with an edge. In the paper's formulation
+    there is no closed form at all: λ is the penalty of the diagonal as well, so that the weights from which S comes
+    depend on it. In both cases fits find the limit. λ falls from a value without edges until a fit has an edge;
+    bisection narrows the interval between the last λ without and the first with an edge; then the search is repeated
+    just above the result, since a fit that stops within its tolerance may keep a tiny edge.
+
+    Parameters
+    ----------
+    prepared, spec
+        The data, and what the estimator's parameters stand for: a learned sparse precision.
+    """
+    structure, penalty = spec.structure, spec.penalty
+    if not structure.prices_edges:
+        raise ParameterError(f"structure is {structure!r}; λ_max needs a learned sparse precision.")
+    first = spec.first_step(len(prepared.noise))
+    scale = 1.0 if spec.paper is None else spec.paper.graph_penalty
+    if structure.starts_diagonal:
+        stationary = diagonal_lambda_max(prepared, structure, penalty)
+        ladder = [multiple * stationary for multiple in _ABOVE]
+    else:
+        ladder = list(start_lambda_max(prepared, structure, penalty, first) * _HALVINGS)
+    if ladder[0] == 0:
+        return 0.0
+    has_edges = _edge_finder(prepared, structure, penalty, first)
+    limit = border(has_edges, ladder)
+    if not structure.starts_diagonal and limit == ladder[-1]:
+        return ladder[0] / scale  # no edge anywhere: weights that collapse
+    limit = border(has_edges, [multiple * limit for multiple in _NEAR])
+    return limit / scale
+
+
+def coef_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
+    """The γ, in the estimator's units, from which on all weights are zero."""
+    limit = prepared.gamma_max(spec.structure)
+    return limit if spec.paper is None else limit / spec.paper.coef_penalty
+
+
+def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float:
+    """The λ down to which graphs are empty: the last one of a falling ladder, or just above the first with an edge.
+
+    Parameters
+    ----------
+    has_edges : callable
+        Whether the graph at λ has an edge.
+    ladder : sequence of float
+        Falling λ; where there is an edge at the first one already, it is doubled until there is none.
+    """
+    above, below = ladder[0], 0.0
+    for _ in range(_DOUBLINGS):
+        if not has_edges(above):
+            break
+        above, below = 2.0 * above, above
+    for value in ladder[1:] if below == 0.0 else ():
+        if has_edges(value):
+            below = value
+            break
+        above = value
+    while below > 0.0 and above > (1.0 + _ACCURACY) * below:
+        middle = float(np.sqrt(above * below))
+        above, below = (above, middle) if has_edges(middle) else (middle, below)
+    return float(above)
+
+
+def _edge_finder(
+    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None
+) -> Callable[[float], bool]:
+    """Whether a fit with a given λ has an edge among those that λ prices."""
+
+    @cache
+    def has_edges(value: float) -> bool:
+        # The fits share nothing, so that each equals the estimator's fit to the last bit.
+        result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
+        graph = structure.graph(result.structure)
+        if sparse.issparse(graph):
+            return count_entries(graph) > result.scale.n_tasks
+        priced = np.triu(structure.edge_scales(result.scale) > 0, 1)
+        return bool(np.any(graph[priced] != 0))
+
+    return has_edges
+
+
+LARGEST = 1500  # weights: their covariance costs half a second
+
+
+_NO_ERRORS: dict[str, Any] = {"std": None, "dof": None, "log_likelihood": None, "rows": None}
+
+
+def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> dict[str, Any] | LaterErrors:
+    r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed when they are asked for.
+
+    Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for other losses than least squares
+    to second order at the fit) with the precision
+
+    .. math:: H = \operatorname{diag}_k(s_k G_k + \rho_k I) + C \otimes I_d,
+
+    the curvature of the objective: Grams :math:`G_k`, noise precisions :math:`s_k`, ridges :math:`\rho_k` and the
+    coupling C. The square roots of the diagonal of :math:`H^{-1}` are the standard errors, :math:`\operatorname{tr}(s_k
+    G_k (H^{-1})_{kk})` are the degrees of freedom that task k uses. That the graph was estimated too is not in them.
+
+    All are None where the model has none: with an ℓ1 penalty, penalties that tie tasks together, or related residuals.
+    """
+    penalty, one = spec.penalty, np.ones(1)
+    plain = penalty.separable and not penalty.thresholds(one).any() and not getattr(penalty, "positive", False)
+    if spec.structure.relates != "coef" or not plain or result.W.size > LARGEST:
+        return dict(_NO_ERRORS)
+    problem = prepared.problem(penalty)
+    assert isinstance(problem, CoefficientProblem)
+    loss = problem.loss
+    model = loss.model(loss.evaluate(result.W), observed=False) if isinstance(loss, GLMLoss) else loss
+    rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())
+    if prepared.rows is not None:
+        rows = float(prepared.rows.weights.sum())
+    return LaterErrors(
+        without_rows(model),
+        (spec.structure, result.structure, prepared.mean_of(spec.structure)),
+        penalty.ridges(prepared.noise_precisions),
+        prepared.unit / prepared.scales,
+        {"log_likelihood": log_likelihood(spec, prepared, result), "rows": rows},
+    )
+
+
+class LaterErrors(Later[dict[str, Any]]):
+    """Standard errors and degrees of freedom, from the curvature of the loss at the fit.
+
+    Parameters
+    ----------
+    model : GramQuadratic or DesignQuadratic
+        The loss to second order, with ridges.
+    prior : tuple of (Structure, StructureStep, float)
+        What relates the tasks, its part of the fit, and the variance of the mean: they give the tasks' coupling.
+    ridges : ndarray of shape (K,)
+        The ridges in the loss.
+    units : ndarray of shape (d,)
+        What weights are multiplied by, to be in the user's units.
+    others : dict
+        What is known beside them.
+    """
+
+    def __init__(
+        self,
+        model: GramQuadratic | DesignQuadratic,
+        prior: tuple[Structure, StructureStep, float],
+        ridges: Array,
+        units: Array,
+        others: dict[str, Any],
+    ) -> None:
+        self._model, self._prior, self._ridges, self._units, self._others = model, prior, ridges, units, others
+
+    def _compute(self) -> dict[str, Any]:
+        K, d = self._model.n_tasks, self._model.n_features
+        grams = np.stack([self._model.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
+        structure, step, mean_variance = self._prior
+        H = np.kron(structure.couple(step, mean_variance).dense(), np.eye(d))
+        for k in range(K):
+            H[k * d : (k + 1) * d, k * d : (k + 1) * d] += grams[k]
+        try:
+            inverse = linalg.cho_solve(linalg.cho_factor(H), np.eye(K * d))
+        except linalg.LinAlgError:
+            return dict(_NO_ERRORS)
+        own = [inverse[k * d : (k + 1) * d, k * d : (k + 1) * d] for k in range(K)]
+        dof = [np.sum((grams[k] - self._ridges[k] * np.eye(d)) * own[k]) for k in range(K)]
+        std = np.sqrt(np.diag(inverse).reshape(K, d)) * self._units
+        return {"std": std, "dof": np.asarray(dof), **self._others}
+
+
+def log_likelihood(spec: FitSpec, prepared: Prepared, result: FitResult) -> float | None:
+    """Of the training rows, for the Gaussian and the Bernoulli loss."""
+    if spec.loss.labels and prepared.rows is not None:
+        rows = prepared.rows
+        eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)
+        return -float(np.sum(rows.weights * rows.loss.value(rows.y, eta)))
+    if not spec.loss.quadratic or prepared.data is None:
+        return None
+    squares: Array = 2 * prepared.base.task_values(result.W)
+    n = prepared.data.weight_sums()
+    variance = prepared.unit**2 * prepared.noise
+    return -0.5 * float(np.sum(n * np.log(2 * np.pi * variance) + squares / prepared.noise))

@@ -98,7 +98,7 @@ WORDS = {
 }
 # What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
 _INPUTS = (
-    "mssl.estimators.errors.LaterErrors",
+    "mssl.estimators.spec.LaterErrors",
     "mssl.graph.tests.LazyEvidence",
     "mssl.graph.tests.Residuals",
     "mssl.graph.information.RelationInput",

@@ -235,7 +235,7 @@ def paper_scale(n_tasks: int, n_features: int, form: str = "regression", *, resi
 def lambda_max(moment: Array, edge_prices: Array) -> float:
     r"""Smallest λ at which a diagonal Ω is stationary and the graph empty: :math:`\max_{i\ne j} |S_{ij}| / a_{ij}`.
 
-    A fit may still have an edge from there on, since F is not convex: :mod:`mssl.estimators.limits` tells where it has
+    A fit may still have an edge from there on, since F is not convex: :mod:`mssl.estimators.spec` tells where it has
     none.
 
     Parameters

@@ -22,10 +22,8 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Array, Mask
 from mssl._validation import refused
 from mssl.data.layouts import TaskData, subset
-from mssl.estimators.base import shallow_copy
 from mssl.estimators.gaps import fit_with_gaps, has_gaps
-from mssl.estimators.limits import graph_penalty_limit
-from mssl.estimators.spec import FitSpec
+from mssl.estimators.spec import FitSpec, graph_penalty_limit, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.losses import Loss
 from mssl.solvers.alternation import FitResult

@@ -17,8 +17,8 @@ from mssl._validation import refused
 from mssl.data.inputs import feature_labels
 from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
-from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
+from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
 from mssl.model_selection.chains import EMPTY, Dataset, Params, PathPoint, configured, follow, grid_values

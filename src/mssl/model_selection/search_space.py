@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mssl.estimators.base import MultiTaskEstimator, check_targets
-from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
+from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.model_selection.chains import (
     EMPTY,
     GRAPH_PENALTIES,
