@@ -47,6 +47,7 @@ __all__ = [
     "CallbackSupportMixin",
     "ClassWeight",
     "ClassifierMixin",
+    "Given",
     "GraphPenalty",
     "Index",
     "Json",
@@ -64,6 +65,8 @@ __all__ = [
 
 Array: TypeAlias = NDArray[np.float64]
 """Numbers."""
+Given: TypeAlias = ArrayLike | None
+"""What is like an array, or None where it was not given."""
 Index: TypeAlias = NDArray[np.int64]
 """Positions: of rows, tasks or features."""
 Mask: TypeAlias = NDArray[np.bool_]

@@ -17,10 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._html import Html, tag
 from mssl._typing import (
     Array,
+    ArrayLike,
     BaseEstimator,
     CallbackSupportMixin,
     ClassifierMixin,
     ClassWeight,
+    Given,
     Labels,
     Mask,
     SharedMean,
@@ -161,7 +163,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 
-    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+    def _fitted_on_workers(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given) -> bool:
         """Whether X is a Dask collection that was fitted where its partitions are."""
         return False
 
@@ -175,7 +177,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         """How many folds moments of chunks are to keep apart; None: all rows are together."""
         return None
 
-    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
+    def _read_columns(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
         self._begin()
         features = read_features(
@@ -197,7 +199,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.target_ = None if self.target_transform is None else self._learn_target(data)
         return data if self.target_ is None else replace(data, y=self.target_.forward(data.y))
 
-    def _absorb(self, data: TaskData, offset: Any, shape: tuple[int, ...]) -> TaskData:
+    def _absorb(self, data: TaskData, offset: Given, shape: tuple[int, ...]) -> TaskData:
         """Targets and weights that need no offset."""
         loss = self._loss()
         values = read_offset(offset, shape, loss.identity)
@@ -360,7 +362,7 @@ class MultiTaskEstimator(TaskEstimator):
             level = level + np.einsum("kd,kd->k", centres, self.coef_ - coef)
         self.fitted_ = replace(self.fitted_, unseen=rule, unseen_coef=coef, unseen_intercept=float(level.mean()))
 
-    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
+    def _read(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
         """The tasks as the fit sees them: encoded, checked, and mapped into features."""
         return self._map_features(self._read_columns(X, y, tasks, sample_weight, offset))
 
@@ -384,7 +386,7 @@ class MultiTaskEstimator(TaskEstimator):
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None, offset: Given = None) -> Self:
         """Learn all tasks' weights and what relates the tasks.
 
         Parameters
@@ -420,7 +422,7 @@ class MultiTaskEstimator(TaskEstimator):
         data = moments.together().to_tasks()
         return self._fit_tasks(data, data.X, data.y)
 
-    def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:
+    def _fit_tasks(self, data: TaskData, X: Any, y: ArrayLike) -> Self:
         """Fit to tasks that were read; callbacks are told X and y."""
         spec = self.to_spec(data)
         check_rows(spec, data)
@@ -460,7 +462,7 @@ class MultiTaskEstimator(TaskEstimator):
 
         return report
 
-    def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
+    def limits(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> PenaltyLimits:
         """The penalties from which on the graph is empty (λ_max) and all weights are zero (γ_max) on these data.
 
         Parameters
@@ -555,7 +557,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
 class MeanPredictor(TaskPredictor):
     """Predict means, and score by the share of deviance explained: R² for least squares."""
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, *, offset: Any = None) -> Array:
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
         """Predict the mean of the target.
 
         Parameters
@@ -587,7 +589,15 @@ class MeanPredictor(TaskPredictor):
         return predictor if self.target_ is None else self.target_.mean(predictor, variance)
 
     @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        tasks: Given = None,
+        sample_weight: Given = None,
+        offset: Given = None,
+    ) -> float:
         """Share of deviance explained, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
 
         For (n, K) targets it is the mean over tasks, each against its own mean, missing targets left out.
@@ -626,7 +636,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         self.base_rates_ = task_means(coded.y, data.task_of_row, data.weights, data.n_tasks)
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))
 
-    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
+    def decision_function(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Array:
         """Log-odds of the second class, ``classes_[1]``.
 
         Parameters
@@ -640,7 +650,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         """
         return self._linear_predictor(X, tasks, unseen)
 
-    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
+    def predict_proba(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Array:
         """Probabilities of both classes, in the order of ``classes_``.
 
         Parameters
@@ -655,7 +665,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         eta = self.decision_function(X, tasks, unseen)
         return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Labels:
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Labels:
         """Predict the likelier class.
 
         Parameters
@@ -676,7 +686,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         return self.classes_[second.astype(int)]
 
     @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None) -> float:
         """Accuracy; for (n, K) labels the mean over tasks, missing labels left out.
 
         Parameters

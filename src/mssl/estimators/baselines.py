@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mssl._typing import Array, BaseEstimator, RegressorMixin
+from mssl._typing import Array, ArrayLike, BaseEstimator, Given, RegressorMixin
 from mssl._validation import refused
 from mssl.data.inputs import as_table, dense, read_offset
 from mssl.data.layouts import TaskData, read_tasks
@@ -23,7 +23,7 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
         self.task_column = task_column
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> Self:
         """Read the data and keep what predictions need.
 
         Parameters
@@ -151,7 +151,7 @@ class Climatology(_Baseline):
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
         return None
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, *, offset: Any = None) -> Array:
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
         """The mean of each row's season.
 
         Parameters

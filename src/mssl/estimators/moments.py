@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from mssl._typing import ArrayLike, Given
 from mssl._validation import check_instance, refused, warn
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
@@ -44,7 +45,7 @@ class FromMoments(SingleThreaded):
         @property
         def _memory_limit(self) -> int | None: ...
 
-    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+    def _fitted_on_workers(self, X: Any, y: Any, tasks: Given, sample_weight: Given, offset: Any) -> bool:
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
         if not is_dask(X) or not self._loss().quadratic:
@@ -53,7 +54,7 @@ class FromMoments(SingleThreaded):
         self.has_offset_ = offset is not None
         return True
 
-    def _read_moments(self, X: Any, y: Any, tasks: Any, sample_weight: Any, number: int = 0) -> Moments:
+    def _read_moments(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, number: int = 0) -> Moments:
         """Moments of rows in memory, or of a Dask collection."""
         make = Moments.from_dask if is_dask(X) else Moments.from_rows
         return make(
@@ -97,7 +98,7 @@ class FromMoments(SingleThreaded):
         return self
 
     @available_if(_is_gaussian)
-    def partial_fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> Self:
         """Add rows to those of earlier calls (or of :meth:`fit_moments`), and fit to all.
 
         Every call costs a fit; to read many chunks and fit once, use :meth:`mssl.Moments.from_chunks`.

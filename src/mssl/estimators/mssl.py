@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, overload
 
 from mssl._renamed import Move, old_names
-from mssl._typing import Array, ClassWeight, GraphPenalty, RegressorMixin
+from mssl._typing import Array, ArrayLike, ClassWeight, Given, GraphPenalty, RegressorMixin
 from mssl._validation import check_choice, refused
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier, noise_of_loss, scale_of_features
 from mssl.estimators.moments import FromMoments
@@ -170,32 +170,32 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     def predict(
         self,
         X: Any,
-        tasks: Any = None,
+        tasks: Given = None,
         unseen: str | None = None,
         *,
-        offset: Any = None,
-        known: Any = None,
+        offset: Given = None,
+        known: Given = None,
         return_std: Literal[False] = False,
     ) -> Array: ...
     @overload
     def predict(
         self,
         X: Any,
-        tasks: Any = None,
+        tasks: Given = None,
         unseen: str | None = None,
         *,
-        offset: Any = None,
-        known: Any = None,
+        offset: Given = None,
+        known: Given = None,
         return_std: bool,
     ) -> Any: ...
     def predict(
         self,
         X: Any,
-        tasks: Any = None,
+        tasks: Given = None,
         unseen: str | None = None,
         *,
-        offset: Any = None,
-        known: Any = None,
+        offset: Given = None,
+        known: Given = None,
         return_std: bool = False,
     ) -> Any:
         """Predict the mean of the target.
@@ -245,7 +245,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
             return mean
         return predict_given(mean, self.residual_covariance_, known, return_std)
 
-    def impute(self, X: Any, y: Any) -> Array:
+    def impute(self, X: Any, y: ArrayLike) -> Array:
         """Fill the missing targets with what is expected given the features and the known targets of the occasion.
 
         Parameters

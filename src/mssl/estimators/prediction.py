@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mssl._typing import Array, Index, Labels
+from mssl._typing import Array, Given, Index, Labels
 from mssl._validation import check_choice, check_number, check_whole_number, warn
 from mssl.data.columns import column_quantiles
 from mssl.data.encoding import Features, read_features
 from mssl.data.inputs import (
+    CodedTasks,
     as_given,
     as_table,
     feature_labels,
@@ -52,7 +54,7 @@ class Rows(NamedTuple):
     values: Any
     index: Index | None  # type: ignore[assignment]  # hides tuple.index, which rows have no use for
     layout: str
-    dtype: Any
+    dtype: DTypeLike
 
 
 class TaskPredictor(FittedAttributes, SingleThreaded):
@@ -107,7 +109,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         """Number of columns after the encoder, before the feature maps."""
         return len(self.features_) if self.maps_ is None else int(self.maps_.n_features_in_)
 
-    def _rows(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Rows:
+    def _rows(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Rows:
         """New rows in any layout: encoded, checked against those of the fit, and mapped into features.
 
         Tasks that were not there are refused, or found and warned about where ``unseen`` is "mean".
@@ -158,7 +160,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
             return without_columns(X, self.ignored_columns_)
         return X[[name for name in table.names if name in X.columns]]
 
-    def _check_unseen(self, labels: Any, index: Index, unseen: str | None) -> None:
+    def _check_unseen(self, labels: Labels | CodedTasks, index: Index, unseen: str | None) -> None:
         """Refuse tasks that were not there, or warn that the others' mean predicts them, unless that is asked for."""
         rule = self.unseen_ if unseen is None else unseen
         check_choice("unseen", rule, ("mean", "error"), also="None")
@@ -178,7 +180,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         """Encoded columns of shape (n, d) as the features that coefficients are of."""
         return values if self.maps_ is None else self.maps_.map_rows(values)
 
-    def _linear_predictor(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Array:
+    def _linear_predictor(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Array:
         """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
         rows = self._rows(X, tasks, unseen)
         return self._as_given(self._predictor_of(rows), rows.dtype)
@@ -212,7 +214,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         mean = self.loss_.inverse_link(predictor)
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
-    def _as_given(self, values: Array, dtype: Any) -> Array:
+    def _as_given(self, values: Array, dtype: DTypeLike) -> Array:
         """Answers for rows of a type: float32 where these rows and those of the fit are.
 
         Those beyond the largest number are that number: a row far outside of the training data has no other answer.
@@ -300,7 +302,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return found
 
 
-def predict_given(mean: Array, covariance: Array | None, known: Any, return_std: bool) -> Any:
+def predict_given(mean: Array, covariance: Array | None, known: Given, return_std: bool) -> Any:
     """Predictions given the known targets of the same occasions, with standard deviations where asked for.
 
     Parameters
@@ -324,7 +326,7 @@ def predict_given(mean: Array, covariance: Array | None, known: Any, return_std:
     return (expected, spread) if return_std else expected
 
 
-def read_known(known: Any) -> Array:
+def read_known(known: Given) -> Array:
     """The known targets as numbers, NaN where there is none."""
     try:
         values = np.asarray(known, dtype=float)
