@@ -107,11 +107,6 @@ class ColumnSchema:
         """Names of the encoded columns, without that of missing values."""
         return [self.name] if self.categories is None else [f"{self.name}={level}" for level in self.levels]
 
-    @property
-    def indicator_name(self) -> str:
-        """Name of the column that says where values were missing."""
-        return f"{self.name} missing"
-
     def encode(self, column: ColumnValues) -> Array:
         """Values of shape (N, width), NaN where missing; a category that was not seen in training is all zeros."""
         if self.categories is None:
@@ -133,11 +128,6 @@ class ColumnSchema:
         indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
         indicators[category == missing] = np.nan
         return indicators[:, len(self.categories) - len(self.levels) :]
-
-    def filled(self, values: Array) -> Array:
-        """Encoded values with the means of training in place of missing ones."""
-        gaps = np.isnan(values)
-        return np.where(gaps, np.asarray(self.fill), values) if gaps.any() else values
 
     def with_fill(self, values: Array, indicator: bool) -> ColumnSchema:
         """The same with the means of encoded training values; those of a column without any value are zero."""
@@ -185,7 +175,7 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
     """Names of all encoded columns; those of missing values come last."""
     names = [name for column in columns for name in column.encoded_names]
-    return names + [column.indicator_name for column in columns if column.indicator]
+    return names + [f"{column.name} missing" for column in columns if column.indicator]
 
 
 def column_of(columns: Sequence[ColumnSchema]) -> Index:
@@ -413,8 +403,10 @@ def encode_columns(
         part = part if rows is None else part[rows]
         if not place:
             values = np.empty((len(part), len(encoded_names(columns))))
-        gaps[schema.name] = np.isnan(part[:, 0])
-        values[:, place : place + schema.width] = schema.filled(part) if schema.fill else part
+        gap = gaps[schema.name] = np.isnan(part[:, 0])
+        if schema.fill and gap.any():
+            part = np.where(gap[:, None], schema.fill, part)
+        values[:, place : place + schema.width] = part
         place += schema.width
     for schema in columns:
         if schema.indicator:

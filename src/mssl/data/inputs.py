@@ -199,20 +199,20 @@ def as_given(values: object) -> Labels:
     return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
 
 
-def read_labels(tasks: object) -> Labels | CodedTasks:
-    """Task ids as an array of one kind, or coded as they came; a missing one raises."""
-    return tasks if isinstance(tasks, CodedTasks) else _row_labels(tasks, "Task ids have", "task id", "name their task")
-
-
 def read_row_labels(name: str, values: object, n: int | None = None) -> Labels:
     """Groups or times of n rows as an array of one kind; a missing one raises."""
-    labels = _row_labels(values, f"{name} has", f"entry in {name}", "give them one")
+    labels = np.asarray(read_labels(values, f"{name} has", f"entry in {name}", "give them one"))
     if n is not None and len(labels) != n:
         raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
     return labels
 
 
-def _row_labels(values: object, whose: str, what: str, remedy: str) -> Labels:
+def read_labels(
+    values: object, whose: str = "Task ids have", what: str = "task id", remedy: str = "name their task"
+) -> Labels | CodedTasks:
+    """Task ids as an array of one kind, or coded as they came; a missing one raises."""
+    if isinstance(values, CodedTasks):
+        return values
     labels = as_given(in_memory(what, values))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()

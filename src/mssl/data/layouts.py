@@ -21,8 +21,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy import sparse
 from scipy.sparse import csr_array
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from mssl._renamed import renamed_attribute
 from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
@@ -310,7 +308,9 @@ def read_tasks(
     DataError
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
-    X, groups, order, _ = take_columns(X, groups, order)
+    dated = groups is not None or order is not None
+    if dated:
+        X, groups, order, _ = take_columns(X, groups, order)
     features = read_features(X, task_column, tasks)
     targets, target_names = read_targets(y, features.values, y_numeric)
     if features.values.ndim == 3 or targets.ndim == 2:
@@ -324,40 +324,8 @@ def read_tasks(
             "or give them data."
         )
     _warn_of_target(data)
-    return replace(data, encoder=features.encoder, dtype=features.dtype).with_occasions(groups, order)
-
-
-def read_chunk(
-    X: Rows,
-    y: ArrayLike,
-    tasks: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-    *,
-    task_column: Hashable | None = None,
-) -> TaskData | None:
-    """Some of the rows of tasks in the long layout, all of them numbers; None where there are none.
-
-    Rows without weight are left out: their task may have others elsewhere.
-    """
-    if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
-        kept = np.flatnonzero(np.asarray(sample_weight) != 0)
-        X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
-        tasks = None if tasks is None else _safe_indexing(tasks, kept)
-    if _num_samples(X) == 0:
-        return None
-    data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
-    if data.layout != "long":
-        raise LayoutError(
-            f"The rows have the {data.layout} layout; chunks have the long one: X of shape (N, d), y of shape (N,), "
-            "and tasks or task_column."
-        )
-    if data.encoder is not None:
-        texts = [column.name for column in data.encoder.columns if column.categories is not None]
-        raise DataError(
-            f"The columns {listing(texts)} hold text or categories; chunks need numbers that mean the same in all of "
-            "them. Give one column of 0 and 1 a category, or leave them out."
-        )
-    return data
+    data = replace(data, encoder=features.encoder, dtype=features.dtype)
+    return data.with_occasions(groups, order) if dated else data
 
 
 def _warn_of_target(data: TaskData) -> None:

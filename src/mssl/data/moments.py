@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Rows
 from mssl._validation import check_whole_number, refused
@@ -33,7 +35,7 @@ from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
 from mssl.data.inputs import as_rows, is_frame, listing, without_columns
-from mssl.data.layouts import TaskData, read_chunk
+from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, LayoutError
 
 if TYPE_CHECKING:
@@ -151,9 +153,24 @@ class Moments:
         if n_folds is not None:
             check_whole_number("n_folds", n_folds, low=2, also="None")
         columns = _columns_of(X)
-        data = read_chunk(X, y, tasks, sample_weight, task_column=task_column)
-        if data is None:
+        if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
+            kept = np.flatnonzero(np.asarray(sample_weight) != 0)  # a task without weight here may have rows elsewhere
+            X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
+            tasks = None if tasks is None else _safe_indexing(tasks, kept)
+        if _num_samples(X) == 0:
             return cls._empty(columns, task_column, n_folds)
+        data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
+        if data.layout != "long":
+            raise LayoutError(
+                f"The rows have the {data.layout} layout; chunks have the long one: X of shape (N, d), y of shape "
+                "(N,), and tasks or task_column."
+            )
+        if data.encoder is not None:
+            texts = [column.name for column in data.encoder.columns if column.categories is not None]
+            raise DataError(
+                f"The columns {listing(texts)} hold text or categories; chunks need numbers that mean the same in all "
+                "of them. Give one column of 0 and 1 a category, or leave them out."
+            )
         check_memory(data.n_tasks, data.n_features, n_folds, memory_limit)
         fold = np.zeros(len(data.y), dtype=np.intp)
         if n_folds is not None:
