@@ -39,8 +39,9 @@ from mssl.graph.display import display
 from mssl.graph.task_graph import partial_correlation
 from mssl.losses import Gaussian
 from mssl.plots.fits import read_stability
-from mssl.plots.support import pool
-from mssl.report.parts import Column, Section
+from mssl.plots.support import marked, pool
+from mssl.plots.svg import svg
+from mssl.report.parts import Column, Section, canvas
 from mssl.report.scores import measure, read_gains
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
@@ -553,7 +554,7 @@ def test_gains_mean_the_same_in_every_form():
     for form in forms:
         found = read_gains(form, names)
         assert found.gain.tolist() == gains
-        assert found.verdict == ["gain", "loss", "gain"]
+        assert found.verdict.tolist() == ["gain", "loss", "gain"]
         assert not found.others
     more = read_gains([{"task": "a", "gain": 3.0, "rmse": 0.1}], names)
     np.testing.assert_array_equal(more.gain, [np.nan, 3.0, np.nan])
@@ -567,7 +568,7 @@ def test_a_transfer_report_keeps_its_verdicts(model, problem, tmp_path):
     )  # fmt: skip
     found = read_gains(told, model.tasks_.tolist())
     np.testing.assert_allclose(found.gain, 100 * told.gain)
-    assert found.verdict == told.verdict.tolist()
+    assert found.verdict.tolist() == told.verdict.tolist()
     page = written(model, tmp_path, transfer=told)
     assert f"{told.counts()['gain']} of 13 tasks gain" in page.words["summary"]
     assert sum(row.get("class") == "loses" for row in page.rows) == told.counts()["loss"]
@@ -613,6 +614,19 @@ def test_a_pooled_cell_is_the_strongest_of_its_block(matrix, most):
         down, across = divmod(int(pooled.place[r, c]), width)
         assert abs(value) == np.abs(block).max()
         assert matrix[r * height + down, c * width + across] == value
+
+
+def test_lines_of_a_picture_are_where_matplotlib_draws_them():
+    steps = np.random.default_rng(0).normal(size=(40, 2))
+    points = steps.cumsum(axis=0)
+    ax = canvas(3.0, 2.0)
+    marked(ax.plot(*points.T)[0], "walk")
+    markup = str(svg(ax.figure, "key", "a walk"))
+    walk = re.search(r'class="walk"><path d="M([^"]*)"', markup)[1]
+    first, *others = np.array(re.findall(r"-?(?:\d+\.?\d*|\.\d+)", walk), dtype=float).reshape(-1, 2)
+    drawn = first + np.vstack([np.zeros(2), np.cumsum(others, axis=0)])
+    expected = ax.transData.transform(points) * [1, -1] * 72 / ax.figure.get_dpi()
+    np.testing.assert_allclose(drawn - drawn[0], expected - expected[0], atol=0.11)
 
 
 def test_pages_are_small(full, tmp_path):

@@ -19,9 +19,9 @@ from mssl.plots import support
 from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, as_names, axes, drawn, name_ticks, numbers
 
 _COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
-_MOST_TASKS = 200  # curves that are drawn beside the shared one: more cannot be told apart
-_FOREST = 60  # lines of a forest plot that can be read
-MOST_LINES = 600  # curves of edges, stable and not: more cannot be told from each other
+_MOST_TASKS = 200  # curves beside the shared one: with more, no single one can be followed
+_FOREST = 60  # lines of a forest plot: with more, the names cannot be read
+MOST_LINES = 600  # curves of stable edges, and of others: with more, no single one can be followed
 Names = list[object]
 
 
@@ -118,7 +118,7 @@ def _forest(
 
 
 def most_relevant(model: Any, most: int) -> list[str]:
-    """The columns that move a model's predictions most, the first first; those that move nothing are left out."""
+    """The columns that move a model's predictions most, in falling order, without those that move nothing."""
     relevance = model.column_relevance()
     names = sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])
     return names[:most]
@@ -454,9 +454,7 @@ def plot_box(
         What the errors are, with their unit.
     """
     if not errors or len(errors) > len(PALETTE):
-        raise DataError(
-            f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, so many colours can be told from each other."
-        )
+        raise DataError(f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, one for each colour.")
     tables = {name: numbers(values, f"errors of {name!r}", 1, 2) for name, values in errors.items()}
     columns = {table.shape[1:] for table in tables.values()}
     if len(columns) > 1:

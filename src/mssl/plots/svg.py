@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page: names stay text, and what stands for a task or an edge says so."""
+"""Figures as SVG inside a page: names stay text, and each part names the task or edge that it shows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mssl._html import Html, tag
 from mssl.plots.support import MARKS, OURS, matplotlib_module
 
 PIXELS = 1.75  # on a screen with room, per point of a figure
+_LINK = "{http://www.w3.org/1999/xlink}href"
 _DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
 _TAKEN = {
     *("d", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "transform", "patternUnits", "clip-path"),
@@ -20,7 +21,7 @@ _TAKEN = {
     *("stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "opacity", "font-size", "font-weight", "text-anchor"),
 }
 
-# What parts have from the group that they stand in.
+# Attributes that parts inherit from their group.
 _INHERITED = ("fill", "stroke", "stroke-opacity", "stroke-width", "stroke-linejoin", "font-size", "text-anchor")
 
 
@@ -30,7 +31,7 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     Parameters
     ----------
     figure : matplotlib Figure
-        It is changed: what parts stand for is written as links, which a figure that is saved otherwise has not.
+        It is changed: its parts get links that name their tasks or edges.
     key : str
         Begins the ids, so that a page can hold several figures.
     alt : str
@@ -55,37 +56,32 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     with matplotlib_module().rc_context(options):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
     root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib's, not a stranger's
-    drawing = ElementTree.Element("svg")
-    drawing.extend(_Reader(key, frozenset(hidden)).inside(root))
+    drawing = _Reader(key, frozenset(hidden)).element(root)[0]
     _shorten(drawing)
     box = root.get("viewBox", "")
-    drawing.attrib |= {"viewBox": box, "width": str(round(PIXELS * float(box.split()[2]))), "role": "img"}
-    drawing.set("aria-label", alt)
+    width = str(round(PIXELS * float(box.split()[2])))
+    drawing.attrib = {"viewBox": box, "width": width, "role": "img", "aria-label": alt}
     return _markup(drawing)
 
 
 class _Reader:
-    """Reads matplotlib's elements and makes ours: fewer and shorter."""
+    """Reads the elements of matplotlib and makes fewer and shorter ones."""
 
     def __init__(self, key: str, hidden: frozenset[str]) -> None:
         self.key, self.hidden = key, hidden
         self.ids: dict[str, str] = {}
 
-    def inside(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
-        return [part for child in node for part in self.element(child, mark)]
-
-    def element(self, node: ElementTree.Element, mark: str | None) -> list[ElementTree.Element]:
+    def element(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
+        """The element, or its parts where it says nothing itself."""
         name = node.tag.rpartition("}")[2]
         if name in _DROPPED:
             return []
-        if name == "a":
-            return self.inside(node, _link(node))
+        inner = node.get(_LINK) if name == "a" else None
+        parts = [part for child in node for part in self.element(child, inner)]
         attributes = self.attributes(node, name)
         if mark is not None:
             attributes |= {"data-of": mark} | ({"class": "off"} if mark in self.hidden else {})
-        # A group that says nothing vanishes, and its parts stand for themselves.
-        parts = self.inside(node)
-        if (name == "g" and not attributes) or (name == "defs" and not parts):
+        if name == "a" or (name == "g" and not attributes) or (name == "defs" and not parts):
             return parts
         made = ElementTree.Element(name, attributes)
         made.text = node.text if name in ("text", "tspan") else None
@@ -93,14 +89,14 @@ class _Reader:
         return [made]
 
     def attributes(self, node: ElementTree.Element, name: str) -> dict[str, str]:
+        """Attributes and styles that show something, as attributes."""
         style = (part.partition(":") for part in node.get("style", "").split(";"))
         given = dict(node.attrib) | {key.strip(): value.strip() for key, _, value in style}
         written = {key: self.value(key, value) for key, value in given.items() if key in _TAKEN}
         found = {key: value for key, value in written.items() if value}
-        if name in ("use", "image"):
-            target = _link(node)
+        target, own = node.get(_LINK, ""), node.get("id", "")
+        if target:
             found["href"] = f"#{self.named(target[1:])}" if target.startswith("#") else target
-        own = node.get("id", "")
         if own.startswith(OURS):
             found["class"] = own.removeprefix(OURS)
         elif name != "g" and own:
@@ -108,10 +104,13 @@ class _Reader:
         return found
 
     def value(self, key: str, value: str) -> str:
+        """The value of an attribute in few characters; empty where it changes nothing."""
         if value.startswith("rotate(-0 ") or (key == "stroke-dashoffset" and value == "0"):
             return ""
         if key == "transform" and not value.startswith("rotate"):
             return value  # of an image: every digit counts
+        if key == "d" and "L" in value and re.fullmatch(r"[ML\s\d.e-]+", value):
+            return "".join(map(_by_steps, value.split("M")[1:]))
         value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
         digits = 1 if key == "d" and "z" not in value else 2  # of lines, which show less than shapes do
         value = re.sub(
@@ -124,8 +123,16 @@ class _Reader:
         return self.ids.setdefault(name, f"{self.key}-{len(self.ids)}")
 
 
+def _by_steps(line: str) -> str:
+    """A line from point to point in tenths, each point relative to the one before."""
+    tenths = [round(10 * float(number)) for number in re.findall(r"[-\d.]+(?:e-?\d+)?", line)]
+    steps = [end - start for start, end in zip(tenths, tenths[2:], strict=False)]
+    first, others = (" ".join(f"{tenth / 10:g}" for tenth in part) for part in (tenths[:2], steps))
+    return re.sub(r"\b0\.", ".", f"M{first}l{others}").replace(" -", "-")
+
+
 def _shorten(group: ElementTree.Element) -> None:
-    """Say once what the parts of a group have in common, and make one group of those side by side that say the same."""
+    """Join groups side by side with the same attributes, and write what their parts have in common once."""
     merged: list[ElementTree.Element] = []
     for part in group:
         if merged and part.tag == "g" == merged[-1].tag and part.attrib == merged[-1].attrib:
@@ -136,7 +143,7 @@ def _shorten(group: ElementTree.Element) -> None:
         _shorten(part)
     if group.tag == "g":
         _hoist(group, merged, ("clip-path",))
-        # A mark that has a single part goes to that part.
+        # A mark on a single part is written on that part.
         for k, part in enumerate(merged):
             if part.tag == "g" and len(part) == 1 and "data-of" in part.attrib and "clip-path" not in part.attrib:
                 part[0].attrib |= part.attrib
@@ -146,7 +153,7 @@ def _shorten(group: ElementTree.Element) -> None:
 
 
 def _hoist(group: ElementTree.Element, parts: list[ElementTree.Element], keys: Collection[str]) -> None:
-    """Write on a group what most of its parts say, where all say something; those that say otherwise keep that."""
+    """Move the commonest value of each attribute from the parts to their group, where every part has a value."""
     drawn = [part for part in parts if part.tag != "defs"]
     for key in keys:
         said = Counter(part.get(key) for part in drawn)
@@ -162,7 +169,3 @@ def _hoist(group: ElementTree.Element, parts: list[ElementTree.Element], keys: C
 def _markup(part: ElementTree.Element) -> Html:
     own = {key: str(value) for key, value in part.items()}
     return tag(part.tag, Html(part.text or ""), *map(_markup, part), **own)
-
-
-def _link(node: ElementTree.Element) -> str:
-    return next(value for name, value in node.attrib.items() if name.endswith("href"))

@@ -25,17 +25,15 @@ def task_section(content: Content) -> Section:
     """Bars of gains where they were measured, and the table: errors, gains over single-task fits, neighbours."""
     gains, tasks, bars = content.gains, content.graph.tasks, Html()
     falling, order = None, content.order
-    looks = [""] * content.n_tasks
     if gains is not None:
         bars = _gain_bars(content, gains)
         falling, order = _GAIN, np.argsort(-gains.gain, kind="stable")
-        looks = ["loses" if lost else "" for lost in gains.lost]
     rows = [
         Row(
             Html(tag("span", class_="chip", style=f"background:{content.colors[k]}"), named(tasks[k])),
             [k],
             short_name(tasks[k], 500),
-            look=looks[k],
+            look="loses" if gains is not None and gains.verdict[k] == "loss" else "",
         )
         for k in range(content.n_tasks)
     ]
@@ -46,7 +44,7 @@ def task_section(content: Content) -> Section:
 
 def _gain_bars(content: Content, gains: Gains) -> Html:
     gain = gains.gain[np.isfinite(gains.gain)]
-    losers = count(int(gains.lost.sum()), "task")
+    losers = count(int((gains.verdict == "loss").sum()), "task")
     alt = (
         f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
         f"{gain.max():+.1f} %; {losers} lose."

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, Index, Labels
 from mssl.data.encoding import Features
 from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
 from mssl.estimators.fitted import Fitted
@@ -79,20 +79,15 @@ class Gains:
     ----------
     gain : ndarray of shape (K,)
         In percent; NaN where it was not measured.
-    verdict : list of K str
+    verdict : ndarray of K str
         "gain", "loss" or "even"; "" where it was not measured.
     others : dict of str to ndarray of shape (K,)
         What else was reported.
     """
 
     gain: Array
-    verdict: list[str]
+    verdict: Labels
     others: dict[str, Array]
-
-    @property
-    def lost(self) -> Mask:
-        """Which tasks lose."""
-        return np.array([word == "loss" for word in self.verdict], dtype=bool)
 
 
 def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
@@ -197,7 +192,6 @@ def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
             "task and gain."
         )
     gain = columns.pop("gain")
-    signs = np.select([gain > 0, gain < 0, gain == 0], ["gain", "loss", "even"], "").tolist()
-    words = [row.get("verdict") if sign else "" for sign, row in zip(signs, rows, strict=True)]
-    verdict = [w if w in ("gain", "loss", "even") else sign for w, sign in zip(words, signs, strict=True)]
-    return Gains(gain, verdict, columns)
+    signs = np.select([gain > 0, gain < 0, gain == 0], ["gain", "loss", "even"], "")
+    words = np.array([str(row.get("verdict")) for row in rows])
+    return Gains(gain, np.where((signs != "") & np.isin(words, ["gain", "loss", "even"]), words, signs), columns)

@@ -129,9 +129,10 @@ def _strangers(scores: Scores) -> Html:
 def _gains(content: Content) -> Html:
     if content.gains is None:
         return Html()
-    gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
+    gain, verdict = content.gains.gain, content.gains.verdict
+    lost = np.flatnonzero(verdict == "loss")
     text = (
-        f"Against single-task fits, {content.gains.verdict.count('gain'):,} of "
+        f"Against single-task fits, {(verdict == 'gain').sum():,} of "
         f"{count(int(np.isfinite(gain).sum()), 'task')} gain (median {np.nanmedian(gain):+.1f}\u00a0%)"
     )
     if not len(lost):
@@ -195,12 +196,6 @@ def new_task_section(content: Content) -> Section | None:
 
 def record_section(content: Content) -> Section:
     """Data, settings and versions, to know later what this was."""
-    tables = [_pairs("Settings", content.settings), _pairs("Data and versions", content.record)]
-    return Section("record", "For the record", tag("div", *tables, class_="record"))
-
-
-def _pairs(heading: str, pairs: list[tuple[str, str]]) -> Html:
-    lines = [
-        tag("tr", tag("th", Html(name), scope="row"), tag("td", tag("bdi", Html(text)))) for name, text in pairs
-    ] or [tag("tr", tag("td", Html("none")))]
-    return tag("table", tag("caption", Html(heading)), tag("tbody", *lines))
+    settings = small_table("Settings", "Settings", ("name", "value"), content.settings or [("none", "")])
+    record = small_table("Data and versions", "Data and versions", ("name", "value"), content.record)
+    return Section("record", "For the record", tag("div", tag("div", settings), tag("div", record), class_="record"))
