@@ -40,7 +40,6 @@ from mssl.data.inputs import (
 )
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
-_ROWS_AT_ONCE = 2048  # that are moved at once: of some dozens of columns they stay in the cache
 _FEW = 10  # rows in which a column may be the target by chance
 _SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
 _FOURTH_POWERS = (1e-70, 1e70)  # targets whose fourth powers doubles can hold, with room for products in the fit
@@ -407,23 +406,11 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
     if weights is not None and np.any(weights == 0):
         order = np.flatnonzero(weights > 0) if order is None else order[weights[order] > 0]
     if order is not None:
-        X, y, of_row = _reordered(X, order), y[order], of_row[order]
+        X, y, of_row = X[order], y[order], of_row[order]
         weights = None if weights is None else weights[order]
     counts = np.bincount(of_row, minlength=len(tasks))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
-
-
-def _reordered(X: Matrix, order: Index) -> Matrix:
-    """X[order]; runs of rows of contiguous columns, as in frames, are written to their places, which is faster."""
-    if sparse.issparse(X) or X.flags.c_contiguous or len(order) != len(X):
-        return X[order]
-    place, out = np.empty_like(order), np.empty(X.shape, dtype=X.dtype)
-    place[order] = np.arange(len(order))
-    for start in range(0, len(X), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        out[place[rows]] = X[rows]
-    return out
 
 
 def _from_table(

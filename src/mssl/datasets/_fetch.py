@@ -156,7 +156,7 @@ def find_file(file: DataFile) -> Path | None:
 
 def _download(url: str, target: Path, file: DataFile) -> str | None:
     """Fetch one address into the target; return what went wrong, or None."""
-    pooch: Any = require("pooch", "data", f"Downloading {file.path}")
+    pooch = require("pooch", "data", f"Downloading {file.path}")
     stream = io.BytesIO()
     try:
         pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import sparse
 from scipy.io import loadmat
 from sklearn.utils import Bunch
 
-from mssl._typing import Array, Labels, Seed
+from mssl._typing import Array, Labels, Matrix, Seed
 from mssl._validation import check_choice, check_whole_number, refused
 from mssl.datasets._fetch import fetch, info, unpack
 from mssl.datasets._layout import Rows, bunch, by_month, calendar_from, names
@@ -185,20 +186,19 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def _check_subsample(subsample: Any) -> float | None:
+def _check_subsample(subsample: object) -> float | None:
     """Rows per pair as int, a share as float, or None for all."""
     if subsample is None:
         return None
-    if isinstance(subsample, (int, np.integer)) and not isinstance(subsample, bool) and subsample > 0:
+    if isinstance(subsample, int | np.integer) and type(subsample) is not bool and subsample > 0:
         return int(subsample)
-    if isinstance(subsample, (float, np.floating)) and 0 < subsample <= 1:
+    if isinstance(subsample, float | np.floating) and 0 < subsample <= 1:
         return float(subsample)
-    raise refused(
-        "subsample", subsample, "give None (all rows), a whole number ≥ 1 (rows per pair) or a share in (0, 1]"
-    )
+    allowed = "give None (all rows), a whole number ≥ 1 (rows per pair) or a share in (0, 1]"
+    raise refused("subsample", subsample, allowed)
 
 
-def _pairs(name: str, pixels: Any, digits: np.ndarray, share: float | None, random_state: Seed, **how: Any) -> Bunch:
+def _pairs(name: str, pixels: Matrix, digits: np.ndarray, share: float | None, random_state: Seed, **how: Any) -> Bunch:
     """All pairs of digits, optionally a random part of each; the label is 1 for the second digit."""
     rng, rows, second, pairs = np.random.default_rng(random_state), [], [], list(combinations(range(10), 2))
     for pair in pairs:
@@ -216,7 +216,7 @@ def _pairs(name: str, pixels: Any, digits: np.ndarray, share: float | None, rand
 def load_mnist_pairs(
     subsample: float | None = None,
     *,
-    dtype: Any = "float64",
+    dtype: DTypeLike = "float64",
     layout: str = "long",
     as_frame: bool = False,
     random_state: Seed = None,
