@@ -10,9 +10,13 @@ Six digits of v leave F of these rows known to about 1e-7, so that another way t
 move it by that much; all others are compared to rounding.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import sparse
+from tests.planted.__main__ import ROOT, wrong
+from tests.planted.faults import FAULTS
 
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.losses import Gaussian
@@ -148,3 +152,10 @@ def test_the_objective_is_no_higher_and_certified(name):
     assert model.result_.status.name == "CONVERGED"
     room = START if name in BY_STEPS else ROUNDING
     assert model.objective_ <= REACHED[name] + room * max(1.0, abs(REACHED[name]))
+
+
+def test_every_fault_can_be_planted():
+    """Where a line moves that a fault changes, the fault is written anew; ``python -m tests.planted`` plants them."""
+    assert [said for fault in FAULTS if (said := wrong(fault))] == []
+    assert all(Path(ROOT, path).exists() for fault in FAULTS for path in fault.tests)
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 60

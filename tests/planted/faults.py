@@ -107,8 +107,8 @@ FAULTS = [
     Fault(
         "stacking believes in no member to begin with",
         "judge/held_out.py",
-        "new = (counts @ share + prior / M) / (counts.sum() + prior)",
-        "new = counts @ share / counts.sum()",
+        "new = (w * ((counts / (p @ w)) @ p) + prior / M) / (counts.sum() + prior)",
+        "new = w * ((counts / (p @ w)) @ p) / counts.sum()",
         _EVIDENCE,
     ),
     Fault(
