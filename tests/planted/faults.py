@@ -535,8 +535,8 @@ FAULTS = [
     Fault(
         "base rates come from the rows that are judged",
         "judge/compare.py",
-        "rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)",
-        "rates = task_means(y[test], data.task_of_row[test], weights[test], data.n_tasks)",
+        "base = task_means(y[train], task[train], weights[train], K)[task[test]]",
+        "base = task_means(y[test], task[test], weights[test], K)[task[test]]",
         _CLI,
     ),
     Fault(

@@ -153,31 +153,20 @@ def _judged(
     """What :func:`compare_methods` answers, from the predicted means of every part."""
     y = (data.y == np.unique(data.y)[-1]).astype(float) if loss.labels else data.y.astype(float)
     weights = np.ones(len(y)) if data.weights is None else data.weights
-    means = {name: np.full(y.shape, np.nan) for name in names}
-    base = np.full(y.shape, np.nan)
+    task, K = data.task_of_row, data.n_tasks
+    scores: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    lost, counts = np.zeros((len(names), len(splits), K)), np.zeros((len(splits), K))  # sums over rows of a part
     for k, (train, test) in enumerate(splits):
-        rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)
-        base[test] = rates[data.task_of_row[test]]
-        for name in names:
-            means[name][test] = found[f"{name}, part {k + 1}"]
-    scores = {
-        name: [measures(loss, y[test], mean[test], weights[test], base[test]) for _, test in splits]
-        for name, mean in means.items()
-    }
-    judged = np.any([test for _, test in splits], axis=0)
-    deviance = {
-        name: np.where(judged, loss.deviance(y, _inside(loss, np.where(judged, mean, y))), 0.0)
-        for name, mean in means.items()
-    }
-    parts = {
-        name: np.array([np.average(rows[test], weights=weights[test]) for _, test in splits])
-        for name, rows in deviance.items()
-    }
-    lost = {name: mean_by_task(data, rows, weights * judged) for name, rows in deviance.items()}
-    of_task = {
-        name: np.array([mean_by_task(data, rows, weights * test) for _, test in splits])
-        for name, rows in deviance.items()
-    }
+        counts[k] = np.bincount(task[test], weights[test], K)
+        base = task_means(y[train], task[train], weights[train], K)[task[test]]
+        for m, name in enumerate(names):
+            mean = np.asarray(found[f"{name}, part {k + 1}"])
+            scores[name].append(measures(loss, y[test], mean, weights[test], base))
+            deviance = loss.deviance(y[test], _inside(loss, mean))
+            lost[m, k] = np.bincount(task[test], weights[test] * deviance, K)
+    parts = lost.sum(axis=2) / counts.sum(axis=1)
+    with np.errstate(invalid="ignore"):  # tasks without rows in a part
+        of_task, of_all = lost / counts, lost.sum(axis=1) / counts.sum(axis=0)
     return {
         "folds": len(splits),
         "methods": {
@@ -188,14 +177,14 @@ def _judged(
             }
             for name, rows in scores.items()
         },
-        "differences": {name: paired_difference(parts[names[0]], parts[name]) for name in names[1:]},
+        "differences": {name: paired_difference(parts[0], parts[m]) for m, name in enumerate(names) if m > 0},
         "tasks": [
             {
-                "task": str(task),
-                "deviance": {name: float(lost[name][k]) for name in names},
-                "gain": {name: _gain(*(of_task[each][:, k] for each in (names[0], name))) for name in names[1:]},
+                "task": str(label),
+                "deviance": dict(zip(names, of_all[:, k].tolist(), strict=True)),
+                "gain": {name: _gain(of_task[0, :, k], of_task[m, :, k]) for m, name in enumerate(names) if m > 0},
             }
-            for k, task in enumerate(data.tasks)
+            for k, label in enumerate(data.tasks)
         ],
     }
 
