@@ -82,7 +82,7 @@ def test_a_gain_in_one_task_alone_is_one_standard_error_however_large(n_tasks, s
 def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equal):
     pattern = np.array([-1.0, 0.0, 1.0]) - loss * sem([-1.0, 0.0, 1.0])
     table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
-    table.evaluate("first", [[{"a": 1}, {"a": 0}, {"a": 0.5}]])
+    table.evaluate("first", [{"a": 1}, {"a": 0}, {"a": 0.5}])
     table.candidates[name_of({"a": 9})] = Candidate({"a": 9}, "", np.full((2, TASKS + 3), np.nan))
     best = table.best()
     assert best.params == {"a": 0}
@@ -93,9 +93,9 @@ def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equ
 
 def test_the_best_with_a_graph_is_found_among_all(scripted):
     table = ScoreTable(None, scripted(2, lambda number, params: [-params["graph_penalty"] if params["a"] else 0.0] * 2))
-    table.evaluate("", [[{"a": 0, "graph_penalty": np.inf}]])
+    table.evaluate("", [{"a": 0, "graph_penalty": np.inf}])
     assert table.best_with_graph is None
-    table.evaluate("", [[{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}]])
+    table.evaluate("", [{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}])
     assert table.best_with_graph.params["graph_penalty"] == 0.2
     assert table.best().params["a"] == 0
 
@@ -119,7 +119,9 @@ def test_a_chain_stops_only_where_nothing_is_to_be_gained(seed, n_tasks, spread,
     assert stops == no_gain_left(reports(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
     assert not no_gain_left(reports(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still gain
     assert not no_gain_left(reports(scores[:2], [n_tasks, n_tasks]))
-    assert spread > 0 or stops == (gain <= 1e-3 * abs(base.mean()))
+    highest = gains + 2 * sem(scores[2:] - base, axis=1)  # what a gain may still be
+    limit = 1e-3 * abs(base.mean())
+    assert stops == bool(highest.max() <= limit) or highest.max() == pytest.approx(limit, rel=1e-9)
 
 
 def test_scores_after_early_stopping_are_nan(monkeypatch, scripted):
@@ -132,3 +134,11 @@ def test_scores_after_early_stopping_are_nan(monkeypatch, scripted):
     assert np.isnan(np.delete(table[3:], CERTIFIED, axis=1)).all()
     np.testing.assert_array_equal(table[:, CERTIFIED], [1, 1, 1, 0, 0])
     assert np.isfinite(score_chain(fold, None, chain, False)).all()
+
+
+def test_uncertain_scores_do_not_stop_a_chain():
+    base = -np.ones(8)
+    spread = 0.01 * np.array([-1.0, 1.0] * 4)
+    scores = np.stack([base, base, base + spread, base - spread])
+    assert no_gain_left(reports(np.stack([base, base, base, base]), [0, 8, 8, 8]))
+    assert not no_gain_left(reports(scores, [0, 8, 8, 8]))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
-from itertools import groupby
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -162,16 +162,23 @@ def name_of(params: Params | Sequence[Params]) -> str:
     return json.dumps(params, sort_keys=True, default=repr)
 
 
-def along_graphs(params: Params) -> tuple[str, float]:
-    """What sorts settings into chains that differ in λ alone, which falls."""
-    rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
-    return name_of(rest), -sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
+def in_chains(settings: Iterable[Params]) -> list[list[Params]]:
+    """Settings in chains that differ in λ alone, which falls."""
+    chains: dict[str, list[Params]] = {}
+    for params in settings:
+        rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
+        chains.setdefault(name_of(rest), []).append(params)
+
+    def strength(params: Params) -> float:
+        return sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
+
+    return [sorted(chain, key=strength, reverse=True) for chain in chains.values()]
 
 
-def follow_all(source: Dataset, template: MultiTaskEstimator, settings: Sequence[Params]) -> Iterator[PathPoint]:
+def follow_all(source: Dataset, template: MultiTaskEstimator, settings: Iterable[Params]) -> Iterator[PathPoint]:
     """Fit settings in any order, in chains; see :func:`follow`."""
-    for _, chain in groupby(sorted(settings, key=along_graphs), key=lambda params: along_graphs(params)[0]):
-        yield from follow(source, template, list(chain))
+    for chain in in_chains(settings):
+        yield from follow(source, template, chain)
 
 
 def configured(template: E, params: Params) -> E:

@@ -37,7 +37,7 @@ from mssl.judge.held_out import error_of_mean, wins
 from mssl.judge.parallel import Workers
 from mssl.losses import Loss
 from mssl.metrics import area_under_curve, task_means
-from mssl.model_selection.chains import Dataset, Params, PathPoint, follow, follow_all, name_of
+from mssl.model_selection.chains import Dataset, Params, PathPoint, follow, follow_all, in_chains, name_of
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared
 
@@ -393,9 +393,10 @@ class ScoreTable:
         self.stop_early, self.label = False, ""
         self.candidates: dict[str, Candidate] = {}
 
-    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
-        """Score the settings of the chains that have no score yet."""
-        chains = self._without_known(chains)
+    def evaluate(self, stage: str, settings: Iterable[Params]) -> None:
+        """Score the settings that have no score yet, in chains that differ in λ alone."""
+        named = {name_of(params): params for params in settings}
+        chains = in_chains(params for name, params in named.items() if name not in self.candidates)
         pieces = [
             (f"{self.label}{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
             for number, fold in enumerate(self.folds)
@@ -407,16 +408,6 @@ class ScoreTable:
             by_fold = np.asarray([values[f"{self.label}{number} {text}"] for number in range(len(self.folds))], float)
             for place, params in enumerate(chain):
                 self.candidates[name_of(params)] = Candidate(params, stage, by_fold[:, place])
-
-    def _without_known(self, chains: Iterable[Sequence[Params]]) -> list[list[Params]]:
-        """The chains without settings that are scored already or stand in an earlier chain."""
-        known, left = set(self.candidates), []
-        for chain in chains:
-            fresh = [params for params in chain if name_of(params) not in known]
-            known.update(map(name_of, fresh))
-            if fresh:
-                left.append(fresh)
-        return left
 
     def _scored(self) -> list[Candidate]:
         """The candidates with a finite score."""

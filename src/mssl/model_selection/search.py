@@ -600,7 +600,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             follow(whole, template, chain),
             key=lambda point: np.count_nonzero((point.result.structure.precision != 0) ^ stable),
         )
-        table.evaluate("agreement with the stable graph", [[best.params]])
+        table.evaluate("agreement with the stable graph", [best.params])
         self._take(contest, [table.candidate(best.params)])
         self._held_out = self._judged([table], lambda part: [part.candidate(best.params)])
 

@@ -29,10 +29,10 @@ by replaying 123 recorded searches, on cuts 20 to 27 of the sets of benchmarks/r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,11 +41,9 @@ from mssl.estimators.base import MultiTaskEstimator, check_targets
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.model_selection.chains import (
     EMPTY,
-    GRAPH_PENALTIES,
     Dataset,
     Grids,
     Params,
-    along_graphs,
     configured,
     graph_limit,
 )
@@ -166,11 +164,9 @@ class SearchSpace:
     def priors(self) -> list[Params]:
         """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
         names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
-        return [
-            dict(zip(names, values, strict=True))
-            for values in product(*map(self.values, names))
-            if "prior_strength" in self.given or values[0] or values[1] <= POOLING
-        ]
+        settings = varied({}, **{name: self.values(name) for name in names})
+        free = "prior_strength" in self.given
+        return [one for one in settings if free or one["shared_mean"] or one["prior_strength"] <= POOLING]
 
     def ends(self, params: Params) -> list[float]:
         """λ of the empty and of the full graph, the latter where there is one."""
@@ -187,13 +183,6 @@ class SearchSpace:
             lambdas = {*ends, *(limit * share for share in shares)}
         return [{**rest, "graph_penalty": float(value)} for value in sorted(lambdas, reverse=True)]
 
-    def with_and_without_graph(self, params: Params) -> list[Params]:
-        """The settings with the empty graph and with their own."""
-        if "graph_penalty" in self.given:
-            return [params]
-        values = {self.ends(params)[0], params["graph_penalty"]}
-        return [{**params, "graph_penalty": value} for value in sorted(values, reverse=True)]
-
 
 def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
     """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
@@ -206,81 +195,79 @@ def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
         _sparse_graphs(table, space)
 
 
+def varied(fixed: Params, **grids: Iterable[Any]) -> list[Params]:
+    """Settings with every combination of some of their values."""
+    return [{**fixed, **dict(zip(grids, values, strict=True))} for values in product(*grids.values())]
+
+
 def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
     """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
     means = space.given.get("shared_mean")
     if means is None:
         means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
     fixed = {**space.first(), "graph_penalty": np.inf}
-    table.evaluate("no graph", [_ridges({**fixed, "shared_mean": mean}, RIDGES) for mean in means])
+    table.evaluate("no graph", varied(fixed, shared_mean=means, prior_strength=RIDGES))
     for step in REFINEMENTS:
         best = table.best().params
         ratios = (step, 1.0, 1 / step)
         tau = best["shared_mean"]
         taus = [tau] if tau is False or "shared_mean" in space.given else [tau * ratio for ratio in ratios]
         ridges = [best["prior_strength"] * ratio for ratio in ratios]
-        table.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
-
-
-def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
-    return [{**params, "prior_strength": float(ridge)} for ridge in ridges]
+        table.evaluate("no graph, refined", varied(best, shared_mean=taus, prior_strength=ridges))
 
 
 def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
     """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
     means = space.given.get("shared_mean", list(dict.fromkeys([False, best["shared_mean"]])))
     fixed = {**space.first(), "graph_penalty": np.inf}
-    settings = product(means, space.values("coef_penalty"))
-    chains = [_ridges({**fixed, "shared_mean": mean, "coef_penalty": float(g)}, NET_RIDGES) for mean, g in settings]
-    table.evaluate("no graph, sparse", chains)
-    found = max((table.candidate(params) for chain in chains for params in chain), key=lambda one: one.mean).params
+    gammas = space.values("coef_penalty")
+    settings = varied(fixed, shared_mean=means, coef_penalty=gammas, prior_strength=NET_RIDGES)
+    table.evaluate("no graph, sparse", settings)
+    found = max(map(table.candidate, settings), key=lambda one: one.mean).params
     if "coef_penalty" in space.given or found["coef_penalty"] == 0:
         return
     third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
     gammas = [found["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
-    table.evaluate("no graph, sparse, refined", [[{**found, "coef_penalty": gamma}] for gamma in gammas])
+    table.evaluate("no graph, sparse, refined", varied(found, coef_penalty=gammas))
 
 
 def _graphs(table: ScoreTable, space: SearchSpace) -> None:
     """Means and couplings at a few λ, then a path of λ at the best of them."""
     settings = [{**space.first(), **prior} for prior in space.priors()]
-    chains = [space.path(params, (COARSE,) if params["prior_strength"] <= POOLING else ()) for params in settings]
-    table.evaluate("graph, mean and coupling", chains)
+    paths = (space.path(params, (COARSE,) if params["prior_strength"] <= POOLING else ()) for params in settings)
+    table.evaluate("graph, mean and coupling", chain.from_iterable(paths))
     best = table.best_with_graph
     if best is not None:
-        table.evaluate("graph penalty", [space.path(best.params, FINE)])
+        table.evaluate("graph penalty", space.path(best.params, FINE))
 
 
 def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
     """γ × coupling, with and without the graph: sparse weights need another coupling."""
     best = table.best().params
     couplings = sorted({best["prior_strength"], *(c for c in space.values("prior_strength") if c <= POOLING)})
-    pairs = product(couplings, space.values("coef_penalty"))
-    chains = [
-        space.with_and_without_graph({**best, "coef_penalty": float(gamma), "prior_strength": coupling})
-        for coupling, gamma in pairs
-    ]
-    table.evaluate("graph, sparse", chains)
+    lambdas = {best["graph_penalty"]}
+    if "graph_penalty" not in space.given:
+        lambdas.add(space.ends(best)[0])
+    gammas = space.values("coef_penalty")
+    table.evaluate("graph, sparse", varied(best, prior_strength=couplings, coef_penalty=gammas, graph_penalty=lambdas))
 
 
 def full_search(table: ScoreTable, space: SearchSpace) -> None:
     """Score the product of all grids."""
-    gammas = space.given.get("coef_penalty", [0.0, *space.values("coef_penalty")])
     names = ("shared_mean", "prior_strength", SHRINKAGES, "coef_penalty", FLOORS)
-    settings = product(*(gammas if name == "coef_penalty" else space.values(name) for name in names))
-    table.evaluate("grid", [space.path(dict(zip(names, values, strict=True)), FINE) for values in settings])
+    grids = {name: space.values(name) for name in names}
+    grids["coef_penalty"] = space.given.get("coef_penalty", [0.0, *grids["coef_penalty"]])
+    table.evaluate("grid", chain.from_iterable(space.path(params, FINE) for params in varied({}, **grids)))
 
 
 def product_search(table: ScoreTable, whole: Dataset, template: MultiTaskEstimator, given: Grids) -> None:
-    """Score the product of a general estimator's grids; falling λ comes last, so that neighbours differ in it alone."""
+    """Score the product of a general estimator's grids."""
     grid = given or _strengths(whole, template)
-    names = sorted(grid, key=lambda name: name in GRAPH_PENALTIES)
-    lists = [sorted(grid[name], reverse=True) if name in GRAPH_PENALTIES else grid[name] for name in names]
-    settings = [dict(zip(names, values, strict=True)) for values in product(*lists)]
-    if any(map(is_of_loss, names)):
+    settings = varied({}, **grid)
+    if any(map(is_of_loss, grid)):
         for params in settings:
             check_targets(whole.data, configured(template, params)._loss())
-    table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=lambda params: along_graphs(params)[0])])
+    table.evaluate("grid", settings)
 
 
 def is_of_loss(name: str) -> bool:
