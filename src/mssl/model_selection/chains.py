@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
