@@ -327,7 +327,7 @@ FAULTS = [
     ),
     Fault(
         "the λ limit has no second look",
-        "estimators/limits.py",
+        "estimators/spec.py",
         "    limit = border(has_edges, [multiple * limit for multiple in _NEAR])\n",
         "",
         ("tests/model_selection/test_path.py",),
