@@ -83,22 +83,21 @@ class Forecast:
     parameters: Array
     loss: Loss
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         """All but the loss, by name."""
         return {name: part for name, part in vars(self).items() if name != "loss"}
 
-    def _with(self, arrays: dict[str, Array]) -> Self:
-        return type(self)(**arrays, loss=self.loss)
-
     def take(self, rows: Index) -> Self:
         """Some of the rows."""
-        return self._with({name: part[rows] for name, part in self.arrays().items()})
+        some: dict[str, Any] = {name: part[rows] for name, part in self.arrays().items()}
+        return replace(self, **some)
 
     def joined(self, others: Sequence[Forecast]) -> Self:
         """These rows and those of others after them."""
         whole: list[Forecast] = [self, *others]
         parts = [part.arrays() for part in whole]
-        return self._with({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        rows: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return replace(self, **rows)
 
     def calibrated(self, calibration: Calibration) -> Self:
         """The same with the factors that folds suggest."""
@@ -107,10 +106,11 @@ class Forecast:
 
     def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
         """One distribution in the place of a mixture, with its mean and variance."""
-        parts: list[Forecast] = [self, *others]
-        averages = {n: np.tensordot(weights, [part.arrays()[n] for part in parts], 1) for n in self.arrays()}
-        between = np.tensordot(weights, [(part.mean - averages["mean"]) ** 2 for part in parts], 1)
-        return self._with(averages | {"variance": averages["variance"] + between})
+        whole: list[Forecast] = [self, *others]
+        parts = [part.arrays() for part in whole]
+        averages = {name: np.tensordot(weights, [part[name] for part in parts], 1) for name in parts[0]}
+        between = np.tensordot(weights, [(part["mean"] - averages["mean"]) ** 2 for part in parts], 1)
+        return replace(self, **averages | {"variance": averages["variance"] + between})
 
     def log_density(self, y: Array) -> Array:
         """Log predictive density of the targets."""
@@ -136,35 +136,28 @@ class Forecast:
 
     def quantile(self, levels: Array) -> Array:
         """Quantiles of the target at some levels, shape (N, len(levels)), by halving."""
-        return self._each(
-            lambda loss, rows: np.stack(
-                [self.take(rows)._crossing(loss, level) for level in np.asarray(levels).tolist()], axis=1
-            )
-        )
+        return self._each(lambda loss, rows: self.take(rows)._crossings(loss, np.asarray(levels)))
 
-    def _crossing(self, loss: Loss, level: float) -> Array:
-        """Where the distribution function crosses a level."""
-        means = loss.inverse_link(np.clip(self._nodes(), -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
-        dispersion = self.dispersion[:, None]
+    def _crossings(self, loss: Loss, levels: Array) -> Array:
+        """Where the distribution function crosses levels, (N, len(levels))."""
+        means = loss.inverse_link(np.clip(self._nodes(), -_LARGEST_EXPONENT, _LARGEST_EXPONENT))[:, None]
+        dispersion, shape = self.dispersion[:, None, None], (len(means), len(levels))
 
         def below(value: Array) -> Array:
             value = np.floor(value) if loss.discrete else value
-            return np.asarray(loss.cdf(value[:, None], means, dispersion) @ MASS)
+            return np.asarray(loss.cdf(value[:, :, None], means, dispersion) @ MASS)
 
-        centre, reach = means @ MASS, 1.0 + np.ptp(means, axis=1)
-        low, high = centre - reach, centre + reach
+        centre, reach = means @ MASS, 1.0 + np.ptp(means, axis=2)
+        low, high = np.broadcast_to(centre - reach, shape), np.broadcast_to(centre + reach, shape)
         for _ in range(60):
-            outside = np.stack([below(low) >= level, below(high) < level])
-            if not outside.any():
+            outside = below(low) >= levels, below(high) < levels
+            if not np.any(outside):
                 break
-            low, high, reach = (
-                np.where(outside[0], low - reach, low),
-                np.where(outside[1], high + reach, high),
-                2 * reach,
-            )
+            low, high = np.where(outside[0], low - reach, low), np.where(outside[1], high + reach, high)
+            reach = 2 * reach
         for _ in range(100):
             middle = 0.5 * (low + high)
-            short = below(middle) < level
+            short = below(middle) < levels
             low, high = np.where(short, middle, low), np.where(short, high, middle)
             if loss.discrete and np.all(np.floor(low) + 1 >= np.floor(high)):
                 break
@@ -443,7 +436,25 @@ class Loss(BaseEstimator, ABC):
         return self._forecasts(mean, variance, dispersion, freedom, parameters, self)
 
 
-class Gaussian(Loss):
+class IdentityLink(Loss):
+    """Losses of finite numbers whose predictor is their mean."""
+
+    range = "finite numbers"
+    curvature_bound = 1.0
+    has_dispersion = True
+    identity = True
+
+    def inverse_link(self, eta: Array) -> Array:
+        return eta
+
+    def in_range(self, y: Array) -> Mask:
+        return np.isfinite(y)
+
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y - offset, weights
+
+
+class Gaussian(IdentityLink):
     r""":math:`\ell = \tfrac12 (y-\eta)^2`, identity link.
 
     Parameters
@@ -454,10 +465,6 @@ class Gaussian(Loss):
     """
 
     name = "gaussian"
-    range = "finite numbers"
-    curvature_bound = 1.0
-    has_dispersion = True
-    identity = True
     quadratic = True
     _forecasts = StudentForecast
 
@@ -476,17 +483,8 @@ class Gaussian(Loss):
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return np.asarray(_sums(weights * (y - eta), starts) / _sums(weights, starts))
 
-    def inverse_link(self, eta: Array) -> Array:
-        return eta
-
-    def in_range(self, y: Array) -> Mask:
-        return np.isfinite(y)
-
     def deviance(self, y: Array, mean: Array) -> Array:
         return (y - mean) ** 2
-
-    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
-        return y - offset, weights
 
     def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
         return np.zeros_like(y) - 0.5 * np.log(2 * np.pi * dispersion)
@@ -495,7 +493,7 @@ class Gaussian(Loss):
         return ndtr((y - mean) / np.sqrt(dispersion))
 
 
-class Huber(Loss):
+class Huber(IdentityLink):
     r"""Least squares near the target and absolute errors far from it, so that outliers pull with a bounded force.
 
     :math:`\ell = \tfrac12 r^2` for :math:`|r| \le \delta` and :math:`\delta|r| - \tfrac12\delta^2` beyond, of
@@ -522,10 +520,6 @@ class Huber(Loss):
     """
 
     name = "huber"
-    identity = True
-    range = "finite numbers"
-    curvature_bound = 1.0
-    has_dispersion = True
 
     def __init__(self, delta: float = 1.345, noise_variance: ArrayLike = "auto") -> None:
         super().__init__(noise_variance)
@@ -550,17 +544,8 @@ class Huber(Loss):
         inside = np.clip(u, -self.delta, self.delta)
         return inside * (0.5 * inside + y)
 
-    def inverse_link(self, eta: Array) -> Array:
-        return eta
-
-    def in_range(self, y: Array) -> Mask:
-        return np.isfinite(y)
-
     def deviance(self, y: Array, mean: Array) -> Array:
         return 2.0 * self.value(y, mean)
-
-    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
-        return y - offset, weights
 
 
 class Bernoulli(Loss):

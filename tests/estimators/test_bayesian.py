@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.utils.estimator_checks import check_estimator
 
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor, load, save
+from mssl.datasets import make_clustered_tasks
 from mssl.evidence import choice
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.model_selection import CheckpointError
@@ -496,3 +497,14 @@ def test_targets_that_do_not_vary_within_tasks_are_predicted(level, between):
     X, own = random.standard_normal((240, 10)), level + between * random.standard_normal(8)
     model = BayesianMSSLRegressor().fit(X, own[tasks], tasks=tasks)
     np.testing.assert_allclose(model.predict(X, tasks=tasks), own[tasks], atol=1e-3 * between + 1e-9 * level)
+
+
+def test_plain_predictions_are_the_means_of_the_forecasts(rng):
+    """Means alone are made from the averaged weights, those beside deviations from the members' forecasts."""
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1], [2, 3]], n_features=3, random_state=0)
+    model = BayesianMSSLRegressor(cv=3).fit(data.X, data.y, tasks=data.tasks)
+    new = rng.normal(size=(5, 3))
+    for task in (*model.tasks_, "new"):
+        tasks = np.repeat(np.asarray([task], dtype=object), 5)
+        mean, _ = model.predict(new, tasks, "mean", return_std=True)
+        np.testing.assert_allclose(model.predict(new, tasks, "mean"), mean, rtol=1e-10, atol=1e-10)

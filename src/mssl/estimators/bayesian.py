@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import stats
-from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -31,7 +30,7 @@ from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, w
 from mssl.estimators.fitted import of_version_2, typed
 from mssl.estimators.moments import FromMoments, check_moments, remember_moments
 from mssl.estimators.prediction import read_known
-from mssl.evidence.choice import Ensemble, Request, choose
+from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
@@ -134,13 +133,15 @@ class BayesianEstimator(TaskEstimator):
     def _fit_tasks(self, data: TaskData, folds: list[Any], X: Any, y: Any) -> Self:
         """Fit to tasks that were read; callbacks are told X and y."""
         loss = self._loss()
-        request = self._request(data, loss)
+        options, both = self._options(data, loss)
+        features = self.features if isinstance(self.features, str) else tuple(self.features)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         record = Checkpoint(self.checkpoint, self._identity(data, folds))
         with Progress(0, type(self).__name__, 1) as progress:
             progress.stage("candidates judged by folds" if folds else "fits", 0)
-            ensemble = choose(data, request, loss, folds, self._report(context, progress), record)
+            report = self._report(context, progress)
+            ensemble = choose(data, features, options, loss, folds, report, record, free_intercepts=both)
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [f"{one.name} ({one.fit.promise:.2g})" for one in ensemble.members if not one.fit.converged]
@@ -178,8 +179,8 @@ class BayesianEstimator(TaskEstimator):
         parts = (data.X, data.y, data.weights, data.offsets, data.occasions, data.order)
         return fingerprint(*parts, data.tasks.tolist(), settings, folds)
 
-    def _request(self, data: TaskData, loss: Loss) -> Request:
-        """What the parameters stand for on these data."""
+    def _options(self, data: TaskData, loss: Loss) -> tuple[Options, bool]:
+        """What the parameters stand for on these data, and whether free intercepts are judged too."""
         if not isinstance(self.prior, TaskKernel | Prior):
             check_choice("prior", self.prior, ("auto", *STRUCTURES), also="a TaskKernel or a Prior of mssl.priors")
         check_choice("residual_covariance", self.residual_covariance, ("auto", "independent", "shared"))
@@ -198,14 +199,15 @@ class BayesianEstimator(TaskEstimator):
         if self.residual_covariance == "shared" and data.occasions is None:
             allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
             raise refused("residual_covariance", self.residual_covariance, allowed)
-        features = self.features if isinstance(self.features, str) else tuple(self.features)
         options = Options(
+            structure=self.prior,
+            errors=self.residual_covariance,
             intercepts="flat" if intercepts == "free" else intercepts,
             scale_targets=bool(scaled),
             tol=float(self.tol),
             max_iter=int(self.max_iter),
         )
-        return Request(features, self.prior, self.residual_covariance, options, both)
+        return options, both
 
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
@@ -250,30 +252,24 @@ class BayesianEstimator(TaskEstimator):
 
     def _summarised(self, ensemble: Ensemble, dtype: Any) -> dict[str, Any]:
         """What users read of the ensemble, in their units; weights of the type of the features."""
-        K, D = len(self.tasks_), len(self.features_)
-        coef, square, level = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K)
-        mean, mean_level, relevance = np.zeros(D), 0.0, np.zeros(D)
-        covariance, edf = np.zeros((K, K)), np.zeros(K)
-        residual = np.zeros((K, K))
+        D, parts = len(self.features_), []
         for member in ensemble.members:
-            fit, weight = member.fit, member.weight
-            W, b, variances = fit.weights_of_all()
-            own = slice(0, member.width)
-            coef[:, own] += weight * W
-            square[:, own] += weight * (variances + W**2)
-            level += weight * b
+            fit, more = member.fit, (0, D - member.width)  # features of narrower members are the first ones
+            W, level, variances = fit.weights_of_all()
             new, new_level = fit.new_weights()
-            mean[own] += weight * new
-            mean_level += weight * new_level
-            relevance[own] += weight * fit.relevance()
-            spread = member.calibration.spread
-            edf += weight * fit.all_edf()
             T, R = fit.task_covariances()
-            covariance += weight * T
-            residual += weight * spread**2 * R
+            wide = [np.pad(part, [(0, 0), more]) for part in (W, variances + W**2)]
+            own = [np.pad(part, more) for part in (new, fit.relevance())]
+            parts.append([*wide, *own, level, new_level, fit.all_edf(), T, member.calibration.spread**2 * R])
+        averages = (np.tensordot(ensemble.weights, part, 1) for part in zip(*parts, strict=True))
+        coef, square, mean, relevance, level, mean_level, edf, covariance, residual = averages
         coef, level = typed(coef, level, dtype)
         std = np.sqrt(np.maximum(square - coef**2, 0.0))
-        precision = _inverse(covariance)
+        # A covariance that rounding makes singular has a millionth of a millionth more variance.
+        size = np.sqrt(np.diagonal(covariance))
+        factor = np.linalg.cholesky(covariance / np.outer(size, size) + 1e-12 * np.eye(len(size)))
+        root = np.linalg.solve(factor, np.diag(1 / size))
+        precision = root.T @ root
         return {
             "ensemble": ensemble,
             "coef": coef,
@@ -294,29 +290,21 @@ class BayesianEstimator(TaskEstimator):
         self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
     ) -> tuple[Forecast, tuple[int, ...], Any]:
         """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
-        forecast, shape, dtype = self._forecast_rows(X, tasks, unseen)
+        values, index, layout, dtype = self._rows(X, tasks, unseen)
+        n, K = values.shape[0], len(self.tasks_)
+        shape: tuple[int, ...] = (n, K)
+        if layout == "aligned":
+            forecast = self._by_rows(values.reshape(n * K, -1), np.tile(np.arange(K), n))
+        elif index is None:
+            made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
+            forecast = made[0].joined(made[1:]).take(np.arange(n * K).reshape(K, n).T.ravel())
+        else:
+            forecast, shape = self._by_rows(values, index), (n,)
         if offset is None:
             self._miss_offset()
         else:
             forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape, self.loss_.identity).ravel())
         return forecast, shape, dtype
-
-    def _forecast_rows(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...], Any]:
-        values, index, layout, dtype = self._rows(X, tasks, unseen)
-        K = len(self.tasks_)
-        shape: tuple[int, ...]
-        if layout == "aligned":
-            n = len(values)
-            flat, shape = values.reshape(n * K, -1), (n, K)
-            index = np.tile(np.arange(K), n)
-        elif index is None:
-            n = values.shape[0]
-            made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
-            order = np.arange(n * K).reshape(K, n).T.ravel()
-            return made[0].joined(made[1:]).take(order), (n, K), dtype
-        else:
-            flat, shape = values, (values.shape[0],)
-        return self._by_rows(flat, index), shape, dtype
 
     def _by_rows(self, values: Any, index: Index) -> Forecast:
         step = max(1, _CHUNK // max(1, values.shape[1]))
@@ -427,14 +415,6 @@ class BayesianEstimator(TaskEstimator):
 
     def _targets(self, y: Any) -> Array:
         return np.asarray(y, dtype=float)
-
-
-def _inverse(covariance: Array) -> Array:
-    """The inverse; a covariance that rounding makes singular has a millionth of a millionth more variance."""
-    size = np.sqrt(np.diagonal(covariance))
-    factor = np.linalg.cholesky(covariance / np.outer(size, size) + 1e-12 * np.eye(len(size)))
-    root = solve_triangular(factor, np.diag(1 / size), lower=True)
-    return np.asarray(root.T @ root)
 
 
 def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -593,6 +573,9 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         -------
         ndarray of shape (N,) or (n, K), or two of them
         """
+        check_is_fitted(self)
+        if self.loss_.quadratic and self.target_ is None and known is None and not return_std:
+            return super().predict(X, tasks, unseen, offset=offset)
         forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
         if known is not None:
             mean, variance = self._given(forecast, shape, known)

@@ -335,38 +335,16 @@ class Ensemble:
         return made[0].mixed(made[1:], self.weights) if made[1:] else made[0]
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a user asks for; "auto" leaves it to the folds.
-
-    Attributes
-    ----------
-    features : str or tuple of FeatureMap
-        "auto", a word, or maps.
-    structure : str, TaskKernel or Prior
-        "auto", or what :class:`mssl.evidence.fit.Options` takes.
-    errors : {"auto", "independent", "shared"}
-        Whether tasks' errors on one occasion are related.
-    options : Options
-        All else.
-    free_intercepts : bool
-        Whether free intercepts are judged beside those of the options.
-    """
-
-    features: Any
-    structure: str | TaskKernel | Prior
-    errors: str
-    options: Options
-    free_intercepts: bool = False
-
-
 def choose(
     data: TaskData,
-    request: Request,
+    features: Any,
+    options: Options,
     loss: Loss,
     folds: Sequence[tuple[Mask, Mask]],
     report: Callable[[str, float], None] = lambda name, density: None,
     record: Checkpoint | None = None,
+    *,
+    free_intercepts: bool = False,
 ) -> Ensemble:
     """Fit what was asked for; where something was left open, what folds prefer.
 
@@ -376,8 +354,10 @@ def choose(
     ----------
     data : TaskData
         Tasks with their columns.
-    request : Request
-        What is asked for.
+    features : str or sequence of FeatureMap
+        "auto", a word, or maps.
+    options : Options
+        How to fit; a structure or errors of "auto" are left to the folds.
     loss : Loss
         The loss of one row.
     folds : sequence of (train, test) masks over flat rows
@@ -386,14 +366,17 @@ def choose(
         Told the name of every candidate that was judged, and its mean log density of held-out rows.
     record : Checkpoint, optional
         Where finished candidates are written down, and looked up.
+    free_intercepts : bool
+        Whether free intercepts are judged beside those of the options.
     """
     # Rows of one occasion: those of the input where these hold all tasks, whatever larger groups folds keep together.
     occasions = data.groups if data.layout == "long" else data.source_rows
     whole = Part(data, occasions, loss)
-    centre = "mean+ard" if request.structure == "auto" else request.structure
-    errors = "independent" if request.errors == "auto" else request.errors
-    words = _words(request.features, data)
-    candidates = [Candidate(word, replace(request.options, structure=centre, errors=errors)) for word in words]
+    open_ = options.structure == "auto"
+    centre = "mean+ard" if open_ else options.structure
+    errors = "independent" if options.errors == "auto" else options.errors
+    words = _words(features, data)
+    candidates = [Candidate(word, replace(options, structure=centre, errors=errors)) for word in words]
     if not folds:
         return _single(whole, candidates[0])
     held = Trials(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
@@ -403,16 +386,15 @@ def choose(
             held.judge(candidate)
             if wins(held.lead(candidate, best), least=MIN_GAIN_NATS):
                 best = candidate
-    widths = [whole.mapped(features)[1].n_features for features in (words[0], best.features)]
-    for structure, kind, temperature in _variants(request, data, widths, occasions, loss):
+    widths = [whole.mapped(maps)[1].n_features for maps in (words[0], best.features)]
+    for structure, kind, temperature in _variants(options, data, widths, occasions, loss):
         # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
-        options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
-        features = words[0] if options.dense and request.structure == "auto" else best.features
-        held.judge(Candidate(features, options))
-    if request.free_intercepts and request.structure == "auto":
+        variant = replace(best.options, structure=structure, errors=kind, temperature=temperature)
+        held.judge(Candidate(words[0] if variant.dense and open_ else best.features, variant))
+    if free_intercepts and open_:
         for structure in ("ridge", "mean+ard"):
-            options = replace(best.options, structure=structure, intercepts="flat")
-            held.judge(Candidate(best.features, options, "free intercepts"))
+            variant = replace(best.options, structure=structure, intercepts="flat")
+            held.judge(Candidate(best.features, variant, "free intercepts"))
     return _stacked(whole, held)
 
 
@@ -424,28 +406,28 @@ def _words(features: Any, data: TaskData) -> list[Any]:
 
 
 def _variants(
-    request: Request, data: TaskData, widths: list[int], occasions: Index | None, loss: Loss
+    options: Options, data: TaskData, widths: list[int], occasions: Index | None, loss: Loss
 ) -> list[tuple[str | TaskKernel | Prior, str, float]]:
     """Structures, errors and temperatures that are judged besides the centre.
 
     ``widths`` are the numbers of features of the first words, with which dense covariances are judged, and of the best.
     """
-    structures: list[str | TaskKernel | Prior] = ["mean+ard" if request.structure == "auto" else request.structure]
-    if request.structure == "auto" and data.n_tasks == 1:
+    structures: list[str | TaskKernel | Prior] = ["mean+ard" if options.structure == "auto" else options.structure]
+    if options.structure == "auto" and data.n_tasks == 1:
         structures = ["ridge", "ard"]
-    elif request.structure == "auto":
+    elif options.structure == "auto":
         total = int(np.minimum(data.n_rows, widths[0] + 1).sum())
         largest = LARGEST_AUTO if loss.quadratic else LARGEST_AUTO_SITES
         dense = ["iw", "iw+ard"] if data.shared or total <= largest else []
         structures = ["ridge", "mean", "mean+ard", *dense]
-    made = [(structure, "independent", 1.0) for structure in structures if request.errors != "shared"]
-    shared = request.errors == "shared" or (
-        request.errors == "auto" and loss.quadratic and can_share(data, occasions, widths[1] + 1)
+    made = [(structure, "independent", 1.0) for structure in structures if options.errors != "shared"]
+    shared = options.errors == "shared" or (
+        options.errors == "auto" and loss.quadratic and can_share(data, occasions, widths[1] + 1)
     )
     if shared:
-        plain = [structure for structure in structures if not replace(request.options, structure=structure).dense]
+        plain = [structure for structure in structures if not replace(options, structure=structure).dense]
         made += [(structure, "shared", 1.0) for structure in plain or structures]
-        if request.errors == "auto":
+        if options.errors == "auto":
             made += [(structure, "independent", OCCASION_TEMPERATURE) for structure in plain]
     return made
 

@@ -125,14 +125,14 @@ class _GivenMean:
         self.scale = np.sqrt(prior.mean_variances)
         inner = np.eye(len(self.scale)) + self.scale[:, None] * self.total * self.scale
         self.factor = _root(inner)
-        self.mean = self.scale * dpotrs(self.factor, self.scale * self.sums, lower=1)[0]
+        self.mean = self.scale * _solved(self.factor, self.scale * self.sums)
         self.residual = self.white - (self.flat @ self.mean).reshape(self.white.shape)
 
     @cached_property
     def _part(self) -> Array:
         # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted; Var, the
         # posterior covariance of the mean, is c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
-        part = dtrtrs(self.factor, (self.flat * self.scale).T, lower=1)[0].T.reshape(self.U.shape)
+        part = _whitened(self.factor, (self.flat * self.scale).T).T.reshape(self.U.shape)
         return np.asarray(part @ part.transpose(0, 2, 1))
 
     @cached_property
@@ -158,7 +158,7 @@ class _GivenMean:
         value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = (self.residual[:, None, :] @ U)[:, 0]
         own_trace = np.diag(total) - np.sum((self._part @ U) * U, axis=(0, 1))
-        taken = dtrtrs(self.factor, self.scale[:, None] * total, lower=1)[0]
+        taken = _whitened(self.factor, self.scale[:, None] * total)
         mean_trace = np.diag(total) - np.sum(taken * taken, axis=0)
         alpha, diagonal = self._inverse_rows
         trace = diagonal.sum(axis=1) - filling / noise
@@ -172,7 +172,7 @@ class _GivenMean:
 
     def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
-        mean_root = dtrtrs(self.factor, np.diag(self.scale), lower=1)[0].T
+        mean_root = _whitened(self.factor, np.diag(self.scale)).T
         own = self.prior.own_variances
         coef = self.mean + own * (self.residual[:, None, :] @ self.U)[:, 0]
         return MeanPosterior(coef, self.U, self.mean, mean_root, own)
@@ -252,7 +252,7 @@ class _AllRows:
     def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
         prior, lower = self.prior, _root(self.V)
-        alpha = dpotrs(lower, self.z, lower=1)[0]
+        alpha = _solved(lower, self.z)
         noise = prior.noise.variances[self.task]
         return DualPosterior(
             self.X, self.task, noise, lower, alpha, prior.covariances, prior.block, prior.psi, prior.common
@@ -486,6 +486,16 @@ def _root(V: Array) -> Array:
         if not failed:
             return np.asarray(lower)
     raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
+
+
+def _solved(lower: Array, b: Array) -> Array:
+    """(L Lᵀ)⁻¹b."""
+    return np.asarray(dpotrs(lower, b, lower=1)[0]) if b.size else b
+
+
+def _whitened(lower: Array, b: Array) -> Array:
+    """L⁻¹b."""
+    return np.asarray(dtrtrs(lower, b, lower=1)[0]) if b.size else b
 
 
 def _inverse(V: Array) -> tuple[Array, float]:
