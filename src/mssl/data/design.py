@@ -123,8 +123,10 @@ class DenseBlocks:
         """The part of a flat vector that belongs to tasks with equally many rows, one line a task."""
         return values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, -1)
 
-    def means_of_shared(self, weights: Array) -> Array:
-        return _means(weights @ self.buffer.reshape(self.d, -1).T, weights.sum(axis=1))
+    @property
+    def single(self) -> Array:
+        """The rows of the only block, (n, d)."""
+        return self.buffer.reshape(self.d, -1).T
 
     def subtract(self, base: Array) -> None:
         if np.any(base):
@@ -165,45 +167,27 @@ class DenseBlocks:
         parts = [np.matmul(W[tasks, None, :], stack).ravel() for tasks, stack in self.groups()]
         return np.concatenate(parts)
 
-    def dot_shared(self, W: Array) -> Array:
-        return (W @ self.buffer.reshape(self.d, -1)).ravel()
-
     def transposed(self, r: Array) -> Array:
         parts = [np.matmul(stack, self._table(r, tasks)[:, :, None])[:, :, 0] for tasks, stack in self.groups()]
         return np.concatenate(parts)
 
-    def transposed_shared(self, r: Array, n: int) -> Array:
-        return np.asarray(r.reshape(-1, n) @ self.buffer.reshape(self.d, -1).T)
-
     def squares(self, c: Array) -> Array:
         return self.squares_about(np.zeros((len(self.bounds) - 1, self.d)), c)
 
-    def squares_of_shared(self, c: Array) -> Array:
-        block = self.buffer.reshape(self.d, -1)
-        return np.stack([c @ column**2 for column in block], axis=1)
-
-    def gram(
-        self, c: Array, shift: Array | None, sums: bool, also: Array | None = None
-    ) -> tuple[Array, Array | None, Array | None]:
-        """Σ_i c_i x_i x_iᵀ per task, with ``sums`` less the mean part; the sums Σ_i c_i a_i; A_kᵀ also_k."""
+    def gram(self, c: Array, also: Array | None = None) -> tuple[Array, Array, Array]:
+        """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i also_i a_i per task."""
         K = len(self.bounds) - 1
-        out, totals = np.empty((K, self.d, self.d)), np.empty((K, self.d)) if sums else None
-        products = None if also is None else np.empty((K, self.d))
-        if self._many_small and totals is not None:
-            products = np.empty((K, self.d))
-            r = c if also is None else also
-            block_grams(self.buffer, self.bounds, c, r, out, totals, products)
-            eliminate(out, totals, task_totals(self.bounds, c))
-            return out, totals, products
+        out, sums, products = np.empty((K, self.d, self.d)), np.empty((K, self.d)), np.empty((K, self.d))
+        if self._many_small:
+            block_grams(self.buffer, self.bounds, c, c if also is None else also, out, sums, products)
+            return out, sums, products
 
         def fill(group: tuple[slice, Array]) -> None:
             tasks, stack = group
             weights = self._table(c, tasks)
-            part = stack if shift is None or sums else stack - shift[tasks, :, None]
-            _weighted_products(part, weights, out[tasks])
-            if totals is not None:
-                totals[tasks] = np.matmul(stack, weights[:, :, None])[:, :, 0]
-            if products is not None and also is not None:
+            _weighted_products(stack, weights, out[tasks])
+            sums[tasks] = np.matmul(stack, weights[:, :, None])[:, :, 0]
+            if also is not None:
                 products[tasks] = np.matmul(stack, self._table(also, tasks)[:, :, None])[:, :, 0]
 
         groups = list(self.groups(_CACHED))
@@ -212,9 +196,7 @@ class DenseBlocks:
         else:
             for group in groups:
                 fill(group)
-        if totals is not None:
-            eliminate(out, totals, task_totals(self.bounds, c))
-        return out, totals, products
+        return out, sums, products
 
     def columns(self) -> tuple[Array, Index, Index]:
         sizes = np.repeat(np.diff(self.bounds), self.d)
@@ -253,8 +235,10 @@ class SparseBlocks:
         """One number per (task, feature), repeated over the stored entries."""
         return np.repeat(values.ravel(), np.diff(self.matrix.indptr))
 
-    def means_of_shared(self, weights: Array) -> Array:
-        return _means(np.asarray((self.matrix.T @ weights.T).T), weights.sum(axis=1))
+    @property
+    def single(self) -> Any:
+        """The rows of the only block, (n, d)."""
+        return self.matrix
 
     def subtract(self, base: Array) -> None:
         self.shift = self.shift + base
@@ -287,20 +271,11 @@ class SparseBlocks:
     def dot(self, W: Array) -> Array:
         return np.asarray(self.matrix @ W.ravel())
 
-    def dot_shared(self, W: Array) -> Array:
-        return np.ascontiguousarray((self.matrix @ W.T).T).ravel()
-
     def transposed(self, r: Array) -> Array:
         return np.asarray(self.matrix.T @ r).reshape(-1, self.d)
 
-    def transposed_shared(self, r: Array, n: int) -> Array:
-        return np.ascontiguousarray((self.matrix.T @ r.reshape(-1, n).T).T)
-
     def squares(self, c: Array) -> Array:
         return np.asarray(self._with(self.matrix.data**2).T @ c).reshape(-1, self.d)
-
-    def squares_of_shared(self, c: Array) -> Array:
-        return np.ascontiguousarray((self._with(self.matrix.data**2).T @ c.T).T)
 
     def _block(self, k: int) -> Any:
         lo, hi = self.matrix.indptr[[k * self.d, (k + 1) * self.d]]
@@ -309,10 +284,8 @@ class SparseBlocks:
         size = int(self.bounds[k + 1] - self.bounds[k])
         return sparse.csc_array((self.matrix.data[lo:hi], indices, indptr), shape=(size, self.d))
 
-    def gram(
-        self, c: Array, shift: Array | None, sums: bool, also: Array | None = None
-    ) -> tuple[Array, Array | None, Array | None]:
-        """Σ_i c_i x_i x_iᵀ per task, with ``sums`` less the mean part; the sums Σ_i c_i a_i; A_kᵀ also_k."""
+    def gram(self, c: Array, also: Array | None = None) -> tuple[Array, Array, Array]:
+        """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i also_i a_i per task."""
         out = np.empty((len(self.bounds) - 1, self.d, self.d))
         for k in range(len(out)):
             block, weights = self._block(k), c[self.bounds[k] : self.bounds[k + 1]]
@@ -321,14 +294,8 @@ class SparseBlocks:
                 _weighted_products(np.ascontiguousarray(block.toarray().T)[None], weights[None], out[k : k + 1])
             else:
                 out[k] = (block.T @ (block * weights[:, None])).toarray()
-        totals, column_sums = task_totals(self.bounds, c), self.transposed(c)
-        if sums:
-            eliminate(out, column_sums, totals)
-        elif shift is not None:
-            for k, delta in enumerate(shift):
-                cross = np.outer(column_sums[k], delta)
-                out[k] += totals[k] * np.outer(delta, delta) - cross - cross.T
-        return out, column_sums if sums else None, None if also is None else self.transposed(also)
+        sums = self.transposed(c)
+        return out, sums, sums if also is None else self.transposed(also)
 
     def columns(self) -> tuple[Array, Index, Index]:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
@@ -469,7 +436,11 @@ class Design:
         stored: DenseBlocks | SparseBlocks
         kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
         stored, means = kind.gather(X, stored_bounds, weights, at_means)
-        task_means = stored.means_of_shared(by_task) if by_task is not None else np.broadcast_to(means, (K, d))
+        task_means = (
+            _means(by_task @ stored.single, by_task.sum(axis=1))
+            if by_task is not None
+            else np.broadcast_to(means, (K, d))
+        )
         if centres is not None:
             target = np.broadcast_to(np.asarray(centres, dtype=float), (K, d))
         else:
@@ -563,19 +534,21 @@ class Design:
     def stored_dot(self, W: Array) -> Array:
         """A_k w_k with the stored columns, the implicit shift left out: (K, d) → (N,)."""
         W = np.ascontiguousarray(W)
-        return self.stored.dot_shared(W) if self.shared else self.stored.dot(W)
+        return np.ascontiguousarray(W @ self.stored.single.T).ravel() if self.shared else self.stored.dot(W)
 
     def stored_sums(self, r: Array) -> Array:
         """A_kᵀ r_k with the stored columns, the implicit shift left out: (N,) → (K, d).
 
         For a shared design, several or single blocks of n numbers may be given.
         """
-        return self.stored.transposed_shared(r, int(self.offsets[1])) if self.shared else self.stored.transposed(r)
+        if self.shared:
+            return np.ascontiguousarray(r.reshape(-1, int(self.offsets[1])) @ self.stored.single)
+        return self.stored.transposed(r)
 
     def stored_squares(self, c: Array) -> Array:
         """Σ_i c_i a_ij² with the stored columns: (N,) → (K, d)."""
         if self.shared:
-            return self.stored.squares_of_shared(c.reshape(self.n_tasks, -1))
+            return np.ascontiguousarray(c.reshape(self.n_tasks, -1) @ self.stored.single**2)
         return self.stored.squares(c)
 
     def gram(self, c: Array | None = None, *, intercept: bool = True) -> Array:
@@ -600,26 +573,31 @@ class Design:
     def normal_equations(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """Grams with intercepts eliminated as in :meth:`gram`, the sums Σ_i c_i x̃_i, and X̃_kᵀ r_k, in one pass."""
         gram, sums, products = self._gram(c, True, r)
-        if products is None:
+        if self.shared:
             products = self.stored_sums(r)
         if self.shift is not None:
             sums = sums - self.shift * self.task_sums(c)[:, None]
             products = products - self.shift * self.task_sums(r)[:, None]
         return gram, sums, products
 
-    def _gram(self, c: Array, sums: bool, also: Array | None) -> tuple[Array, Any, Array | None]:
-        if not self.shared:
-            return self.stored.gram(c, self.shift, sums, also)
-        table = c.reshape(-1, int(self.offsets[1]))
-        shifts = self.shift if self.shift is not None and not sums else None
-        if shifts is not None and len(table) < self.n_tasks:
-            table = np.broadcast_to(table, (self.n_tasks, table.shape[1]))
-        parts = [
-            self.stored.gram(row, None if shifts is None else shifts[k : k + 1], sums) for k, row in enumerate(table)
-        ]
-        if len(parts) == 1:  # no copy
-            return parts[0][0], parts[0][1], None
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]) if sums else None, None
+    def _gram(self, c: Array, intercept: bool, also: Array | None) -> tuple[Array, Array, Array]:
+        if self.shared:
+            table = c.reshape(-1, int(self.offsets[1]))
+            if self.shift is not None and not intercept and len(table) < self.n_tasks:
+                table = np.broadcast_to(table, (self.n_tasks, table.shape[1]))
+            parts, totals = [self.stored.gram(row)[:2] for row in table], table.sum(axis=1)
+            gram, sums = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+            products = sums
+        else:
+            gram, sums, products = self.stored.gram(c, also)
+            totals = task_totals(self.offsets, c)
+        if intercept:
+            eliminate(gram, sums, totals)
+        elif self.shift is not None:
+            for k, delta in enumerate(self.shift):
+                cross = np.outer(sums[k], delta)
+                gram[k] += totals[k] * np.outer(delta, delta) - cross - cross.T
+        return gram, sums, products
 
     def common_weights(self, c: Array) -> tuple[Array, Array] | None:
         """Split weights of a shared design into c_ki = s_k c_i, or None where they are no such product."""
