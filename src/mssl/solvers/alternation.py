@@ -30,14 +30,13 @@ from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.model.task_matrix import count_entries
-from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.base import SLOW, Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
 _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
 _POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
-_IDLE = 0.5  # share of its gap that a step leaves where it makes no progress
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
 _SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
 _LOST = 2  # rounds in a row that change nothing, the weight step having stalled: others would not either
@@ -372,7 +371,7 @@ class _Rounds:
                 break
             before, asked = step.gap, tighter * max(needed, min(enough, _LOOSE * step.gap))
             step = structure.update(moment, step, self.scale, asked)
-            if structure.joint and step.gap > max(2 * asked, _IDLE * before):
+            if structure.joint and step.gap > max(2 * asked, 0.5 * before):
                 self.unreachable = 2 * step.gap
             if self.mean_variance <= 0 or not structure.joint:
                 break
@@ -482,5 +481,5 @@ def verdict(history: list[Record], tol: float) -> Status | None:
     earlier = history[:-_PATIENCE]
     fall = earlier[-1].objective - last.objective
     flat = fall <= max(_ROUNDING, _SMALLEST_GAIN * tol) * max(1.0, abs(last.objective))
-    stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= 0.9 * min(r.relative_gap for r in earlier)
+    stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= SLOW * min(r.relative_gap for r in earlier)
     return Status.STALLED if flat and stuck else None

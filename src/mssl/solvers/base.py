@@ -13,6 +13,8 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
 
+SLOW = 0.9  # share of a certificate that a step without progress leaves, in all solvers
+ROUNDING = 1e-14  # relative change of an objective that is rounding, since it is a long sum
 _RESTART = 1000  # iterations of conjugate gradients after which the true residual is looked at
 
 

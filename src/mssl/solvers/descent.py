@@ -38,7 +38,7 @@ from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.base import ROUNDING, SLOW, Status, WeightStep, solve_cg
 from mssl.solvers.quadratic import (
     FEW_TASKS,
     MANY_FEATURES,
@@ -73,8 +73,6 @@ _SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, mo
 _PATIENCE = 100  # sweeps after which a small support is solved for too
 _CREEPING = 300  # sweeps over few features after which the support is solved for: most need far fewer
 _TURNS = 5  # of a descent without progress before it ends as stalled
-_LEFT = 0.9  # share of the certificate that a turn without progress leaves
-_ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
 _NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
 _FACTOR_COST = 20  # iterations that a system counts as besides those that it takes
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
@@ -521,7 +519,7 @@ class _Progress:
 
     def ended(self, gap: float, value: float) -> bool:
         """Count a turn; True after several that did neither, beyond rounding."""
-        moves = gap < _LEFT * self.gap or value < self.value - _ROUNDING * abs(self.value)
+        moves = gap < SLOW * self.gap or value < self.value - ROUNDING * abs(self.value)
         self.gap, self.value = min(self.gap, gap), min(self.value, value)
         self.idle = 0 if moves else self.idle + 1
         return self.idle >= _TURNS

@@ -47,7 +47,6 @@ _NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen i
 _WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
-_MANY_TASKS = 2  # tasks a feature from which on edges by chance cost accuracy
 _RELATED = 3.0  # spreads above chance: of unrelated tasks one set in some hundred, what helps to predict has tens
 
 
@@ -495,7 +494,7 @@ def without_chance_edges(
     factors that help to predict give tens and hundreds. See docs/scale.md for what it gains.
     """
     K, d = prepared.base.n_tasks, prepared.base.n_features
-    if d < 2 or _MANY_TASKS * d >= K:
+    if d < 2 or 2 * d >= K:
         return structure, None
     scale, W, step = _first_weights(prepared, structure, prepared.problem(penalty))
     Q = W - structure.couple(step, prepared.mean_of(structure)).mean(W)

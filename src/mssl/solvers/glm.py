@@ -44,7 +44,7 @@ from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Unknowns, WeightStep
+from mssl.solvers.base import ROUNDING, SLOW, Unknowns, WeightStep
 from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic, StepProblem, make_quadratic
 from mssl.solvers.start import SingleFits, Spectra, moderate, spectra_of, variance_components
@@ -66,13 +66,13 @@ _WIDE = 16.0  # prior variance, in signal variances, of a fit that counts as har
 
 INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 
-_INNER = 0.05  # share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps
-_POOR = 0.05  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
+# Share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps. A step that
+# leaves more of the gap is poor: a new Hessian is then worth its cost.
+_INNER = 0.05
 _ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
 _HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
 _PATIENCE = 12  # steps without gain and without a better certificate before the solver ends as stalled
 _SMALLEST_GAIN = 0.01  # share of the tolerance that a step must gain: creeping by less would take thousands of steps
-_ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
 _LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
 # model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
 
@@ -424,12 +424,12 @@ def proximal_newton(
         slope = loss.slope(point)
         G = slope + coupling.dot(point.W)
         gap = problem.certificate(point.W, G) if np.isfinite(point.loss) else np.inf
-        idle = 0 if gap < 0.9 * best or gain > _SMALLEST_GAIN * tol else idle + 1
+        idle = 0 if gap < SLOW * best or gain > _SMALLEST_GAIN * tol else idle + 1
         stuck = stuck or idle >= _PATIENCE
         if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, problem.certified):
             return end
         best = min(best, gap)
-        renew, reference, previous = poor or gap > _POOR * previous, loss.reference, gap
+        renew, reference, previous = poor or gap > _INNER * previous, loss.reference, gap
         fresh = reference is None or renew or not keeps
         if reference is None or fresh:
             quadratic = loss.model(point, observed=renew)
@@ -469,7 +469,7 @@ def _search(
     penalty = problem.penalty.value(point.W)
     expected = float(np.vdot(G, D)) + problem.penalty.value(target) - penalty
     before = point.loss + penalty + coupling.value(point.W)
-    slack = _ROUNDING * max(abs(point.loss), abs(before))
+    slack = ROUNDING * max(abs(point.loss), abs(before))
     # To first order the best intercepts follow the predictors' weighted mean.
     c = loss.curvature(point)
     totals = rows.design.task_sums(c)

@@ -41,6 +41,7 @@ from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.quadratic import (
     BATCHED_UP_TO,
+    EPS,
     FEW_TASKS,
     DesignQuadratic,
     GramQuadratic,
@@ -52,7 +53,6 @@ from mssl.solvers.quadratic import (
 
 MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
 _REFINEMENTS = 3  # after the first solution; two leave nothing but rounding
-_EPS = float(np.finfo(float).eps)
 
 
 def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
@@ -157,7 +157,7 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
         return value_rounding(problem, W) if bound.scalable else 0.0
     curvature = problem.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
     errors = (
-        _EPS
+        EPS
         * problem.n_features
         * (curvature * np.abs(W).max(axis=1, initial=0.0) + np.abs(problem.linear).max(axis=1, initial=0.0))
     )
@@ -224,7 +224,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     sizes = np.where(sizes > 0, sizes, 1.0)
     R, order = linalg.qr(whole / sizes, mode="r", pivoting=True, check_finite=False)
     diagonal = np.abs(R.diagonal())
-    rank = int(np.count_nonzero(diagonal > len(whole) * _EPS * diagonal.max(initial=0.0)))
+    rank = int(np.count_nonzero(diagonal > len(whole) * EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
 
     # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
@@ -242,7 +242,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
         z[kept] -= linalg.solve_triangular(R, half, check_finite=False) / sizes[kept]
     Z = best.reshape(-1, d)
     # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is. The prior's gradient has its own error.
-    of_rows = _EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
+    of_rows = EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
     error, digits = np.zeros_like(Z), K * float(np.finfo(np.longdouble).eps)
     error[:K] = digits * (np.abs(own.T) @ (np.abs(P) @ (np.abs(own) @ np.abs(Z[:K]))))
     inverse = linalg.solve_triangular(R, np.eye(rank), check_finite=False)
@@ -263,6 +263,6 @@ def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:
             table = np.concatenate([table, np.sqrt(problem.ridge[k]) * np.eye(d, d + 1)])
         return table[:, :d], table[:, d]
     values, vectors = np.linalg.eigh(problem.gram_of(k, np.ones(d, dtype=bool)))
-    known = values > d * _EPS * max(float(values[-1]), 0.0)
+    known = values > d * EPS * max(float(values[-1]), 0.0)
     roots = np.sqrt(values[known])
     return roots[:, None] * vectors[:, known].T, (vectors[:, known].T @ problem.linear[k]) / roots

@@ -30,17 +30,15 @@ from mssl._typing import Array, Mask
 from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.penalties import L21
-from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.base import SLOW, Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
-_PATIENCE, _FALL = 4000, 0.9  # iterations in which the gap must fall to this share: else there is no end to them
+_PATIENCE = 4000  # iterations in which the gap must fall: else there is no end to them
 _GROWTH = 1.5  # smallest factor of the curvature when a step proves it too small
 _FIRST = 64  # smallest number of features in the first working set, and of those that join it later
 _INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
-_LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
-_ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
@@ -71,7 +69,7 @@ def accelerated(problem: StepProblem[Any], V0: Array, *, tol: float, max_iter: i
     while True:
         if iteration % _GAP_EVERY == 0 or iteration == max_iter:
             gap = certificate(V, HV - q)
-            if gap < _FALL * least:
+            if gap < SLOW * least:
                 least, last_fall = gap, iteration
             idle = iteration - last_fall >= _PATIENCE
             if end := WeightStep.ended(V, gap, iteration, tol, limit=max_iter, idle=idle, bound=certified):
@@ -122,15 +120,16 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
         large = not has_grams and used > _DENSE * d and grams.nbytes > _LARGE
         if end := WeightStep.ended(V, gap, done, tol, limit=0 if large else max_iter):
             return end
-        wanted = _working_set(V, G, penalty.alpha, size, _ALL_FROM if has_grams else 1.0)
+        wanted = _working_set(V, G, penalty.alpha, size, 0.5 if has_grams else 1.0)
         if np.any(wanted & ~members):
             members, grams = wanted, sub_grams(quadratic, wanted)
-        elif gap > 0.9 * previous:
+        elif gap > SLOW * previous:
             return WeightStep(V, gap, done, Status.STALLED)
         every = members.all()
         some = (slice(None), slice(None) if every else members)
         linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
-        goal = max(_LAST * tol, 0.0 if every else _INNER * gap)
+        # Half of the tolerance leaves room for the other features.
+        goal = max(0.5 * tol, 0.0 if every else _INNER * gap)
         state = (weights, slope, goal, max_iter - done)
         done += descend_groups(grams, scales, links, lift, alpha, linear, quadratic.null_value, *state)[1]
         V[some] = weights

@@ -30,7 +30,7 @@ from mssl.solvers.base import Unknowns
 
 Apply = Callable[[Array], Array]
 
-_EPS = float(np.finfo(float).eps)
+EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
 STALE_RIDGE = (
     2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
@@ -45,7 +45,6 @@ _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
 _ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions cost less than a few preconditioned iterations
 _BLOCKWISE = 20  # at least so many come before it
-_ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
 
 _MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
@@ -435,7 +434,8 @@ def make_quadratic(
     common = design.common_weights(c)
     matrices = design.n_tasks if common is None else 1
     counts = design.n_rows if n_rows is None else n_rows
-    needed = _ROWS_PER_FEATURE * design.n_features
+    # Grams are then at most twice the data, and descent on them is two or three times faster.
+    needed = 0.5 * design.n_features
     enough_rows = needed <= float(counts.min()) or needed <= float(np.median(counts))
     if not enough_rows or tell_beyond(8 * matrices * design.n_features**2, memory_limit, "Grams"):
         return DesignQuadratic(design, c, z, intercept)
@@ -576,9 +576,9 @@ def value_rounding(problem: Quadratic, W: Array) -> float:
     """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
     terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
     if isinstance(problem, GramQuadratic):
-        return _EPS * (float(terms @ terms) + problem.null_value)
-    errors, values = _EPS * terms, problem.task_values(W)
-    return float(errors @ (np.sqrt(2.0 * values) + errors)) + _EPS * float(values.sum())
+        return EPS * (float(terms @ terms) + problem.null_value)
+    errors, values = EPS * terms, problem.task_values(W)
+    return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
 
 
 def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
@@ -591,7 +591,7 @@ def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
     values, U = problem.eigen
     task_values, E = linalg.eigh(coupling.dense() / root / root.T)
     sums = np.maximum(task_values, 0.0)[:, None] + values
-    floor = len(values) * _EPS * float(sums.max(initial=0.0))
+    floor = len(values) * EPS * float(sums.max(initial=0.0))
     inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
     return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
 
@@ -609,7 +609,7 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
     if problem.is_shared:
         values, U = problem.eigen
         sums = problem.task_scale[:, None] * values + ridge[:, None]
-        floor = len(values) * _EPS * float(sums.max(initial=0.0))
+        floor = len(values) * EPS * float(sums.max(initial=0.0))
         weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
         return lambda R: (R @ U) * weights @ U.T
     known = problem.kept.get("preconditioner")

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 # showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
 _START_TOL = 1e-6
 _CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
-_BUDGET = 2  # times the limit of one weight step, for all steps to the fixed point together
 _MOST_MISSES = 5  # weight steps that do not reach their accuracy before the rounds end: others would not either
 _MAX_ROUNDS = 100  # limit of the rounds to the fixed point; four to twenty are usual
 _LONGEST = 100.0  # residuals that a step to the fixed point may be long: with 5 fits whose weights nearly vanish creep
@@ -65,8 +64,7 @@ _PROBES = 32  # random signs behind a trace that is too large to compute: its re
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
 _AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
 _MAX_NEWTON = 45  # steps to the minimum within a grid cell: as many halvings of it alone would reach rounding
-_NEWTON_TOL = 1e-9  # length of such a step that ends them: what is left to go is of the size of its square
-_FLAT = 1e-9  # differences of a criterion, and slopes of it, that may be rounding
+_FLAT = 1e-9  # differences of a criterion, its slopes and steps to its minimum that may be rounding
 _ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
 _SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
@@ -144,7 +142,7 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
         after = point - np.divide(slope, curvature, out=np.full_like(slope, np.inf), where=curvature > 0)
         after = np.where((low <= after) & (after <= high), after, (low + high) / 2)
         after = np.where(moving, after, point)
-        moving &= np.abs(after - point) > _NEWTON_TOL
+        moving &= np.abs(after - point) > _FLAT
         point = after
         if not moving.any():
             break
@@ -275,7 +273,7 @@ def diagonal_start(
         v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
     """
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
-    v, change, secant, budget, misses = scale.variances, 1.0, _Secant(mean_variance > 0), _BUDGET * max_inner, 0
+    v, change, secant, budget, misses = scale.variances, 1.0, _Secant(mean_variance > 0), 2 * max_inner, 0
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)

@@ -25,8 +25,7 @@ from mssl.solvers.table import choose, current_name, solve_quadratic
 # hundreds in all.
 _INNER_BUDGET, _INNER_SHARE = 20_000, 10
 _TIGHTER = 5  # times that a step without a bound goes on, each with a smaller goal
-_LARGE = 400  # unknowns from which the proximal steps of penalties that tie the tasks together are so dear that
-_LEAST_BUDGET = 2_000  # their number shrinks as they grow, to this at least
+_LEAST_BUDGET = 2_000  # the budget shrinks to this where a penalty ties many weights together: such steps are dear
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
@@ -185,7 +184,7 @@ class CoefficientProblem:
     def _solve_glm(self, problem: NewtonProblem, V: Array, tol: float, max_iter: int) -> WeightStep:
         budget = min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
         if not isinstance(self.penalty, EntrywisePenalty):
-            budget = min(budget, max(_INNER_BUDGET * _LARGE // V.size, _LEAST_BUDGET))
+            budget = min(budget, max(_INNER_BUDGET * MOST_UNKNOWNS // V.size, _LEAST_BUDGET))
         solve = partial(solve_quadratic, solver=self.solver)
         step = proximal_newton(problem, V, solve, tol=tol, max_iter=max_iter, budget=budget)
         if self.penalised or problem.coupling.covariance is not None:
