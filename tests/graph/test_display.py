@@ -6,7 +6,7 @@ import numpy as np
 
 from mssl import MSSLRegressor, TaskGraph
 from mssl.datasets import make_clustered_tasks
-from mssl.graph.display import display
+from mssl.graph.geometry import display
 from mssl.graph.tests import GraphEvidence
 from mssl.plots import plot_graph
 

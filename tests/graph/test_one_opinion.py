@@ -13,7 +13,7 @@ from command_line import call
 import mssl
 from mssl import BayesianMSSLRegressor, MSSLRegressor, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks
-from mssl.graph.display import display
+from mssl.graph.geometry import display
 from mssl.report.content import Content
 from mssl.structures import TaskCovariance
 

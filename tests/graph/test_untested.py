@@ -22,7 +22,7 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.estimators.fitted import Fitted, Input
 from mssl.graph import tests as inference
-from mssl.graph.display import display
+from mssl.graph.geometry import display
 from mssl.graph.tests import GraphEvidence, LazyEvidence, Residuals
 from mssl.losses import Gaussian
 from mssl.structures import TaskCovariance

@@ -35,7 +35,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.estimators.attributes import FittedAttributes
 from mssl.estimators.fitted import Fitted, Input
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
-from mssl.graph.display import display
+from mssl.graph.geometry import display
 from mssl.graph.task_graph import partial_correlation
 from mssl.losses import Gaussian
 from mssl.plots.fits import read_stability

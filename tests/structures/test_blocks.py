@@ -12,7 +12,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.graph import task_graph
-from mssl.graph.display import display
+from mssl.graph.geometry import display
 from mssl.model import task_matrix
 from mssl.structures import SparsePrecision, blocks
 from mssl.structures import sparse as sparse_structure

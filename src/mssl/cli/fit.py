@@ -26,8 +26,8 @@ from mssl.cli._options import (
 from mssl.cli._tables import TableOptions, Training, read_moments, read_training, table_options
 from mssl.data.moments import Moments
 from mssl.files.models import certificate, save
-from mssl.graph.display import display
 from mssl.graph.export import short_name
+from mssl.graph.geometry import display
 from mssl.methods import BAYESIAN, LEARNED, lacks_graph, make_estimator
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.transfer import gain_over_separate, lead_over_separate

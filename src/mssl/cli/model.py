@@ -274,7 +274,7 @@ def graph(
       mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
     """
     from mssl.files.models import load
-    from mssl.graph.display import display
+    from mssl.graph.geometry import display
 
     if level is not None:
         show = {"fitted": "support"}.get(level, level)

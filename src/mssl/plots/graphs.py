@@ -12,8 +12,7 @@ from mssl._typing import Array, Mask, TaskMatrix
 from mssl._validation import check_choice
 from mssl.exceptions import ParameterError
 from mssl.graph import geometry
-from mssl.graph.display import Display
-from mssl.graph.geometry import NEGATIVE, POSITIVE, community_colors, task_order, thin_edges
+from mssl.graph.geometry import NEGATIVE, POSITIVE, Display, community_colors, task_order, thin_edges
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at
 from mssl.plots import support

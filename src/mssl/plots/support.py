@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from mssl._typing import Array
 from mssl.exceptions import DataError, require
-from mssl.graph.display import Display, display
-from mssl.graph.geometry import DIVERGING
+from mssl.graph.geometry import DIVERGING, Display, display
 from mssl.graph.task_graph import TaskGraph, short_name
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from mssl.data.columns import feature_spreads
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
-from mssl.graph.display import display
-from mssl.graph.geometry import community_colors, task_order, thin_edges
+from mssl.graph.geometry import community_colors, display, task_order, thin_edges
 from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
