@@ -96,8 +96,8 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
     return text
 
 
-def _data(key: str, value: float) -> Html:
-    return tag("data", Html(repr(float(value))), key=key)
+def _data(**values: object) -> list[Html]:
+    return [tag("data", Html(str(value)), key=key) for key, value in values.items() if value is not None]
 
 
 def graphml(graph: "TaskGraph") -> str:
@@ -106,15 +106,11 @@ def graphml(graph: "TaskGraph") -> str:
     keys += [("weight", "edge", "double"), ("confidence", "edge", "double")]
     head = [tag("key", id=k, for_=on, **{"attr.name": k, "attr.type": kind}) for k, on, kind in keys]
     lines = [tag("desc", Html(graph.untested))] if graph.untested else []
-    for k, name in enumerate(graph.tasks):
-        data = [tag("data", Html(str(name)), key="name")]
-        if graph.coordinates is not None:
-            data += [_data("latitude", graph.coordinates[k, 0]), _data("longitude", graph.coordinates[k, 1])]
-        lines.append(tag("node", *data, id=f"n{k}"))
-    for i, j in zip(*graph.edge_indices(), strict=True):
-        data = [_data("weight", graph.weights[i, j])]
-        if graph.confidence is not None:
-            data.append(_data("confidence", graph.confidence[i, j]))
+    places = [(None, None)] * len(graph) if graph.coordinates is None else graph.coordinates.tolist()
+    for k, (latitude, longitude) in enumerate(places):
+        lines.append(tag("node", *_data(name=str(graph.tasks[k]), latitude=latitude, longitude=longitude), id=f"n{k}"))
+    for i, j, edge in zip(*graph.edge_indices(), graph.support(), strict=True):
+        data = _data(weight=edge.weight, confidence=edge.confidence)
         lines.append(tag("edge", *data, source=f"n{i}", target=f"n{j}"))
     body = tag("graph", Html("\n", *(Html(line, "\n") for line in lines)), edgedefault="undirected")
     root = tag("graphml", Html("\n").join([*head, body]), xmlns="http://graphml.graphdrawing.org/xmlns")
@@ -134,10 +130,9 @@ def dot(graph: "TaskGraph") -> str:
     nodes = (f"  n{k} [label={_dot_text(str(name))}];" for k, name in enumerate(graph.tasks))
     note = [f"  label={_dot_text(graph.untested)};"] if graph.untested else []
     lines = ["graph tasks {", *note, *nodes]
-    for i, j in zip(*graph.edge_indices(), strict=True):
-        weight = float(graph.weights[i, j])
-        style = "dashed" if weight < 0 else "solid"
-        lines.append(f'  n{i} -- n{j} [weight={abs(weight):.6f}, label="{weight:.2f}", style={style}];')
+    for i, j, edge in zip(*graph.edge_indices(), graph.support(), strict=True):
+        style = "dashed" if edge.weight < 0 else "solid"
+        lines.append(f'  n{i} -- n{j} [weight={abs(edge.weight):.6f}, label="{edge.weight:.2f}", style={style}];')
     return "\n".join([*lines, "}", ""])
 
 

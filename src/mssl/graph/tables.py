@@ -117,13 +117,10 @@ class PairTable(Sequence[Row]):
 
     def _cells(self) -> list[list[str]]:
         """The rows that are shown, as display text."""
-        return [
-            [
-                *(short_name(name) for name in row[:2]),
-                *("" if x is None else format(x, form) for x, form in zip(row[2:], self._formats, strict=True)),
-            ]
-            for row in self.rows[:_SHOWN]
-        ]
+        lines = [list(map(short_name, row[:2])) for row in self.rows[:_SHOWN]]
+        for row, line in zip(self.rows, lines, strict=False):
+            line += ["" if x is None else format(x, form) for x, form in zip(row[2:], self._formats, strict=True)]
+        return lines
 
     def __repr__(self) -> str:
         table = text_table([self._head, *self._cells()]) if len(self) or not self.summary() else ""
