@@ -789,14 +789,19 @@ def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:
     omega = root.T @ root
     log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
     prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
-    inverse, mean = np.empty(J.shape), np.empty(h.shape)
-    value = 0.5 * B * q * log_determinant + 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
-    for block in range(B):
-        factor = cho_factor((prior + J[block]).reshape(p * q, p * q), lower=True, overwrite_a=True, check_finite=False)
-        mean[block] = cho_solve(factor, h[block].ravel(), check_finite=False).reshape(p, q)
-        value += 0.5 * float(np.sum(h[block] * mean[block])) - float(np.sum(np.log(np.diagonal(factor[0]))))
-        half = np.tril(dpotri(factor[0], lower=True, overwrite_c=True)[0])
-        inverse[block] = (half + np.tril(half, -1).T).reshape(p, q, p, q)
+    blocks = (prior + J).reshape(B, p * q, p * q)
+    factor = np.linalg.cholesky(blocks)
+    if B == 1:  # a third of the work that inverses of many small blocks take at once
+        half = np.tril(dpotri(factor[0], lower=True)[0])
+        inverse = (half + np.tril(half, -1).T)[None]
+    else:
+        inverse = np.linalg.inv(blocks)
+    mean = np.matmul(inverse, h.reshape(B, p * q, 1)).reshape(B, p, q)
+    value = 0.5 * float(B * q * log_determinant + np.sum(h * mean)) - float(
+        np.sum(np.log(np.einsum("bii->bi", factor)))
+    )
+    value += 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
+    inverse = inverse.reshape(J.shape)
     P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
     s = np.einsum("ik,zka->zia", omega, mean)
     A, C = np.einsum("ziaja->ij", P) + _PRIOR * omega, np.einsum("zia,zja->ij", s, s) + _PRIOR * omega @ omega
