@@ -326,6 +326,18 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
     assert isinstance(kept.occasions, Occasions)
 
 
+@pytest.mark.parametrize("layout", ["shared", "aligned"])
+def test_upper_triangles_stand_for_large_grams(layout, monkeypatch):
+    data = independent(0, K=4, d=5, layout=layout)
+    whole = kept_of(*data)
+    monkeypatch.setattr(information, "MOST_SAVED", 0)
+    kept = kept_of(*data)
+    assert 5 * kept.base[0].size == 3 * whole.base.gram.size
+    found, expected = (source.read().evidence() for source in (kept, whole))
+    np.testing.assert_array_equal(found.correlation, expected.correlation)
+    np.testing.assert_array_equal(found.freedom, expected.freedom)
+
+
 @pytest.mark.parametrize("options", [{}, {"n": 8, "d": 12}, {"rho": 0.8}, {"rho": 0.8, "layout": "aligned", "n": 40}])
 def test_white_scores_are_transformed_back(options):
     source = weights_of(*independent(0, **options), shared_mean=False)

@@ -185,14 +185,18 @@ class Occasions(NamedTuple):
         return features, targets
 
 
+# Grams, or rows where these are fewer numbers; or upper triangles of large Grams, and what else makes a GramQuadratic.
+Loss = GramQuadratic | DesignQuadratic | tuple[Array, Array, Array, Array]
+
+
 @dataclass(frozen=True, eq=False)
 class RelationInput:
     """What is kept of a fit's data, so that the relations of the weights can be tested: a source of evidence.
 
     Attributes
     ----------
-    base : GramQuadratic or DesignQuadratic
-        The loss of single tasks, noise precisions 1: Grams, or rows where these are fewer numbers.
+    base : Loss
+        That of single tasks, noise precisions 1.
     freedom : ndarray of shape (K,)
         Degrees of freedom of the targets.
     noise : ndarray of shape (K,) or None
@@ -203,7 +207,7 @@ class RelationInput:
         As of :class:`Scores`.
     """
 
-    base: GramQuadratic | DesignQuadratic
+    base: Loss
     freedom: Array
     noise: Array | None
     occasions: Occasions | None
@@ -217,12 +221,23 @@ class RelationInput:
         known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
         freedom = np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom
         noise, occasions = prepared.noise if known else None, Occasions.of(prepared)
-        return cls(without_rows(base), freedom, noise, occasions, about_mean, ranks)
+        kept: Loss = (base := without_rows(base))
+        # Smaller Grams are those that the standard errors are computed from.
+        if isinstance(base, GramQuadratic) and base.pending is None and base.gram.size > MOST_SAVED**2:
+            upper = base.gram[:, *np.triu_indices(base.n_features)]
+            kept = upper, base.linear, base.constants, base.task_scale
+        return cls(kept, freedom, noise, occasions, about_mean, ranks)
 
     def read(self) -> Scores:
         """The tasks' scores."""
-        with threads_for(max(self.base.n_features, self.base.n_tasks)):
-            spectra = spectra_of(self.base, self.freedom, vectors=True)
+        base = self.base
+        if isinstance(base, tuple):
+            (upper, linear, constants, scale), d = base, base[1].shape[1]
+            (i, j), gram = np.triu_indices(d), np.empty((len(upper), d, d))
+            gram[:, i, j] = gram[:, j, i] = upper
+            base = GramQuadratic(gram, linear, constants, scale)
+        with threads_for(max(base.n_features, base.n_tasks)):
+            spectra = spectra_of(base, self.freedom, vectors=True)
             there, V = spectra.values > _ABSENT * spectra.values.max(axis=1, keepdims=True), spectra.vectors
             assert V is not None
             values, projections = (np.where(there, part, 0.0) for part in (spectra.values, spectra.projections))
@@ -483,11 +498,11 @@ class _White:
     @cached_property
     def mean(self) -> tuple[Array, Array]:
         """The expected shared mean, and what is taken out of the scores: so much that estimation error remains."""
-        u, slopes = self.times(self.single, -0.5), self._slopes
-        _, sizes, directions = np.linalg.svd(slopes.reshape(-1, slopes.shape[2]), full_matrices=False)
-        kept = sizes**2 > _ABSENT * sizes[0] ** 2
-        M, directions = sizes[kept] ** 2, directions[kept]
-        estimate = directions @ np.einsum("kmd,km->d", slopes, u) / M
+        u, slopes = self.times(self.single, -0.5), self._slopes.reshape(-1, self.slopes.shape[2])
+        M, directions = np.linalg.eigh(slopes.T @ slopes)
+        kept = _ABSENT * M[-1] < M
+        M, directions = M[kept], directions.T[kept]
+        estimate = directions @ (u.ravel() @ slopes) / M
         squares = estimate**2
         level = np.sum(squares) / max(len(squares), 1)
         total = _GRID[:, None] * level + 1 / M
