@@ -218,6 +218,21 @@ def test_error_of_weights_makes_edges_less_certain():
     assert all(row.p < other.p for row, other in zip(sure, doubtful, strict=True))
 
 
+def test_estimation_error_is_taken_out_of_relations():
+    """Estimates of reliability λ are correlated √(λλ') times as much as what they estimate."""
+    r, reliability = np.full((3, 3), 0.4) + 0.6 * np.eye(3), np.array([0.5, 0.8, 1.0])
+    tables = [
+        GraphEvidence(r, np.full((3, 3), 30.0), given).relations(range(3), 1.0) for given in (reliability, np.ones(3))
+    ]
+    plain = {row[:2]: row for row in tables[1]}
+    for row in tables[0]:
+        root = np.sqrt(reliability[row.task_i] * reliability[row.task_j])
+        other = plain[row[:2]]
+        assert row.weight == pytest.approx(0.4 / root)
+        assert (row.low, row.high) == pytest.approx((other.low / root, min(other.high / root, 1.0)))
+        assert row.p == other.p
+
+
 def test_autocorrelation_makes_residuals_count_less():
     random = np.random.default_rng(4)
     wrong = 0
