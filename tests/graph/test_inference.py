@@ -242,8 +242,10 @@ def test_autocorrelation_makes_residuals_count_less():
             E[:, i] = 0.8 * E[:, i - 1] + 0.6 * E[:, i]
         wrong += len(Residuals(E[:, 50:]).evidence().relations(range(8))) > 0
     assert wrong <= 14
-    white = Residuals(random.standard_normal((4, 500)), used=10).evidence()
-    np.testing.assert_allclose(white.freedom[0, 1], 490, rtol=0.05)
+    white = Residuals(random.standard_normal((4, 500)), used=10)
+    freedom = white.evidence().freedom
+    np.testing.assert_allclose(freedom[0, 1], 490, rtol=0.05)
+    np.testing.assert_allclose(freedom, 0.98 * white._replace(used=0.0).evidence().freedom)
 
 
 def test_missing_residuals_are_left_out_pair_by_pair():
