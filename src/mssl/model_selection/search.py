@@ -368,6 +368,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             parts = (columns.X, columns.y, columns.weights, columns.offsets, list(columns.tasks), settings, splits)
             identity = fingerprint(*parts)
         contests: list[Contest] = []
+        members: list[Contest] = []  # whose features predict: the best ones, or the mean of two kinds
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             workers = Workers(self.n_jobs, Checkpoint(self.checkpoint, identity), progress)
             for features in feature_choices(template.features, columns):
@@ -392,17 +393,16 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                     search = coordinate_search if table.stop_early else full_search
                     search(table, SearchSpace.of(whole, reader, grid))
                 contests.append(Contest(features, table, whole, reader))
-                if len(contests) > 1 and not contests[-1].beats(contests[-2]):
+                if members and not contests[-1].beats(members[-1]):
+                    # Features that are better, and not clearly so, are averaged with the simpler ones.
+                    members += contests[-1:] if self._averages and contests[-1].beats(members[-1], 0.0) else []
                     break
-        return self._settle(contests, isinstance(template.features, str) and template.features == "auto")
+                members = contests[-1:]
+        return self._settle(contests, members, isinstance(template.features, str) and template.features == "auto")
 
-    def _settle(self, contests: list[Contest], chosen: bool) -> TaskData:
-        """Take the features that won, choose the settings among theirs, and fit all rows; the tasks with them."""
+    def _settle(self, contests: list[Contest], members: list[Contest], chosen: bool) -> TaskData:
+        """Choose the settings among those of the features that predict, and fit all rows; the tasks with them."""
         previous = getattr(self, "best_estimator_", None) if contests[0].reader.warm_start else None
-        members = contests[-1:]
-        if len(contests) > 1 and not contests[-1].beats(contests[-2]):
-            # Features that are better, and not clearly so, are averaged with the simpler ones.
-            members = contests[-2:] if self._averages and contests[-1].beats(contests[-2], 0.0) else contests[-2:-1]
         features, table, whole, _ = members[-1]
         simpler = []
         for contest in members[:-1]:
