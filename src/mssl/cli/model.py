@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
+from sklearn.base import is_classifier
 
 from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
@@ -123,7 +124,7 @@ def predict(
         keys[occasion], answers = _given(fitted, encoded, schema, data, occasion)
     here = np.asarray(encoded.rows)
     columns = keys | {name: _at(here, values, len(tasks)) for name, values in answers.items()}
-    labels = fitted.classes_ if hasattr(fitted, "classes_") else ()
+    labels = fitted.classes_ if is_classifier(fitted) else ()
     names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(occasion or "", []))]
     _deliver(columns, names, output, as_json, safe)
 
@@ -166,7 +167,7 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
     if encoded.offset is not None:
         rows["offset"] = encoded.offset
     answers = {"prediction": fitted.predict(encoded.features, **rows)}
-    if hasattr(fitted, "classes_"):
+    if is_classifier(fitted):
         answers["probability"] = fitted.predict_proba(encoded.features, **rows)[:, 1]
     if level is not None:
         ends = fitted.predict_interval(encoded.features, level, **rows)
@@ -399,6 +400,6 @@ def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None
         )
     if task is not None and task in {column.name for column in schema.columns}:
         raise click.UsageError(f"--task is {task!r}, a feature of the model; name the column that says the tasks.")
-    if offset is not None and hasattr(fitted, "classes_"):
+    if offset is not None and is_classifier(fitted):
         raise click.UsageError(f"--offset is {offset!r}; a model of labels takes none. Leave it out.")
     return replace(schema, offset=offset or schema.offset, task=task or schema.task)

@@ -404,9 +404,8 @@ def _kind(name: str, dtype: Any) -> str:
         dtype = dtype.value_type
         if not (types.is_string(dtype) or types.is_large_string(dtype)):
             raise DataError(f"Column {name!r} holds categories of {dtype}; convert it to text or numbers.")
-    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype) or types.is_decimal(dtype):
-        return "number"
-    if types.is_null(dtype):
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if any(test(dtype) for test in numbers):
         return "number"
     if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
         return "text"
