@@ -123,11 +123,6 @@ def check_target(path: str | None, *inputs: str | None) -> None:
         raise DatasetError(f"{path!r} cannot be written; give a file in a folder that exists and is writable.")
 
 
-def show_progress(quiet: bool) -> bool:
-    """Whether progress may be drawn: only on a terminal."""
-    return sys.stderr.isatty() and not quiet
-
-
 def forget_running(model: Any) -> None:
     """Take back what says how the fit ran, so that equal fits are equal files."""
     for part in (model, getattr(model, "stability_", None), getattr(model, "best_estimator_", None)):
@@ -254,7 +249,7 @@ class Running:
 
     def parameters(self, record: Path | None) -> Json:
         """The same for estimators and searches; `record` is the file of finished work."""
-        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(show_progress(self.quiet))}
+        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(sys.stderr.isatty() and not self.quiet)}
 
 
 def running_options(seed: str, record: str) -> Callable[[Command], Command]:

@@ -43,13 +43,9 @@ from mssl.methods import Family, lacks_graph
 Names = list[str] | None
 
 
-def names_in(text: str | None) -> list[str] | None:
-    """Column names out of a comma-separated option."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _columns(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
-    names = names_in(text)
+def names_in(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
+    """Names out of a comma-separated option."""
+    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
     if names == [] and param.name == "features":
         raise click.UsageError(
             f"--features {text!r} names no column; give names separated by commas, such as --features wind,sun, "
@@ -98,7 +94,7 @@ def _option(part: Field[Any], hint: Any) -> Callable[[Command], Command]:
     if part.default is not NO_DEFAULT:
         more = {"default": part.default, "show_default": part.default is not None}
     more |= {"type": click.Choice(words)} if words else {}
-    more |= {"callback": _columns} if kind == Names else {}
+    more |= {"callback": names_in} if kind == Names else {}
     more |= {"metavar": "COL"} if part.name == "categorical" else {}
     return click.option(f"--{part.name.replace('_', '-')}", help=help_text, **more)
 
@@ -146,11 +142,6 @@ class Training:
         """The rows by task."""
         known = {name: self.given[name] for name in ("tasks", "sample_weight", "groups", "order")}
         return read_tasks(self.features, self.given["y"], y_numeric=self.family != "binary", **known)
-
-    def can_be_halved(self, method: str) -> bool:
-        """Whether stability selection has enough rows of weights (or of residuals) to halve."""
-        residual = method.replace("_", "-") == "r-mssl"
-        return (self.counts[0] if residual else len(self.schema.feature_names)) >= 4 and len(self.counts) > 1
 
     def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
         """Folds within every task, or for rows that belong together in stretches of time."""

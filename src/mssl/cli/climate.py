@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from glob import glob
 from typing import Any
 
@@ -21,7 +22,6 @@ from mssl.cli._options import (
     print_json,
     quiet_option,
     settings_option,
-    show_progress,
 )
 
 
@@ -136,7 +136,7 @@ def climate(
     check_picture(picture, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
-    model = make_estimator(method, "gaussian", fixed, verbose=int(show_progress(quiet)))
+    model = make_estimator(method, "gaussian", fixed, verbose=int(sys.stderr.isatty() and not quiet))
     if save is not None and isinstance(model, Climatology):
         raise refused("save", save, "the climatology is no model that could be saved", "Leave --save out.")
     observed = open_field(observations, observed_variable or variable)

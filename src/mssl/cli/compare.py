@@ -34,12 +34,14 @@ _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 @table_options
 @edges_option
 @click.option(
-    "--methods", help="Methods to compare, separated by commas; the first is the one that others are held to."
+    "--methods",
+    callback=names_in,
+    help="Methods to compare, separated by commas; the first is the one that others are held to.",
 )
 @click.option("--folds", type=click.IntRange(2, 50), default=5, show_default=True, help="Parts to test on in turn.")
 @click.option("--picture", type=click.Path(), help="Picture of the comparison to write (.png, .pdf or .svg).")
 @running_options("Which rows go into which part.", "DATA.compare.checkpoint in this folder")
-def compare(methods: str | None, folds: int, picture: str | None, run: Running, table: TableOptions) -> None:
+def compare(methods: list[str] | None, folds: int, picture: str | None, run: Running, table: TableOptions) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
     By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
@@ -55,7 +57,7 @@ def compare(methods: str | None, folds: int, picture: str | None, run: Running, 
     check_picture(picture, table.data)
     training = read_training(table)
     alone = "logistic" if training.family == "binary" else "ridge"
-    names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
+    names = methods or [alone, "pooled", "p-mssl", BAYESIAN]
     record = run.record(f"{Path(table.data).name}.compare")
     outcome = cross_validate(training, names, folds, run.seed, **run.parameters(record))
     if picture is not None:

@@ -145,8 +145,11 @@ def _learn(model: Any, method: str, training: Training, moments: Moments | None,
     if run.jobs not in (None, 1) and "n_jobs" not in known:
         warn(f"{method} is fitted by one process; --jobs changes nothing.")
     name = method.replace("_", "-")
-    if name in LEARNED and "selection" in known and training.can_be_halved(method):
-        model.set_params(selection=fixed.get("selection", "both"))
+    if name in LEARNED and "selection" in known:
+        # Stability selection halves the rows of weights, or of residuals.
+        rows = int(training.counts[0]) if name == "r-mssl" else len(training.schema.feature_names)
+        usual = "both" if rows >= 4 and n_tasks > 1 else "prediction"
+        model.set_params(selection=fixed.get("selection", usual))
     if name == "p-mssl" and not fixed and n_tasks > _MANY_TASKS:
         model.set_params(**_SHORT_SEARCH)
         warn(

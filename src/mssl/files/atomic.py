@@ -41,7 +41,9 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
     if "\0" in os.fspath(path):
         raise error(f"{os.fspath(path)!r} cannot be written (it holds a NUL character); give another name.")
     try:
-        mode = _mode(path)
+        mode = None
+        with suppress(FileNotFoundError):
+            mode = Path(path).stat().st_mode  # kind and permissions of what is there, links followed
         if mode is not None and not stat.S_ISREG(mode):
             with Path(path).open("wb") as stream:
                 yield stream
@@ -56,14 +58,6 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
             f"{os.fspath(path)!r} cannot be written ({cause.strerror or cause}); give a folder that exists and "
             "is writable."
         ) from cause
-
-
-def _mode(path: str | os.PathLike[str]) -> int | None:
-    """Kind and permissions of what is at a path, links followed; None where nothing is."""
-    try:
-        return Path(path).stat().st_mode
-    except FileNotFoundError:
-        return None
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class Encoder:
         order: Literal["C", "F"] = "F" if value.flags.f_contiguous else "C"
         if new:
             flat = value.ravel(order)
-            kept = np.flatnonzero(_bits(flat))
+            kept = np.flatnonzero(flat.view(f"u{flat.itemsize}"))  # whole numbers that are 0 for 0 alone, not for −0
             self.arrays += [kept, flat[kept]]
         return {"#": "thin", "shape": list(value.shape), "order": order, "v": place}
 
@@ -240,16 +240,11 @@ class Encoder:
             )
 
 
-def _bits(values: Labels) -> Labels:
-    """Numbers or truth values as whole numbers that are 0 for 0 alone, not for −0."""
-    return values.view(f"u{values.dtype.itemsize}")
-
-
 def _is_thin(value: Labels) -> bool:
     """Whether a table has so few entries other than zero that they and their places take less than half its bytes."""
     if value.ndim != 2 or value.size < _THIN_FROM or value.dtype not in (np.dtype(float), np.dtype(bool)):
         return False
-    entries = np.count_nonzero(_bits(value.ravel("K")))
+    entries = np.count_nonzero(value.ravel("K").view(f"u{value.itemsize}"))
     return bool(2 * entries * (value.dtype.itemsize + 8) < value.nbytes)
 
 
