@@ -10,6 +10,7 @@ JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 _VOID = {"input", "img", "meta"}  # elements of HTML that hold nothing
 _SHAPES = {"path", "use", "image", "rect"}  # elements of SVG that end at once where they hold nothing
 _NAME = re.compile(r"(?!on|srcdoc)[a-zA-Z][a-zA-Z0-9.-]*")  # of elements and attributes, none of which runs a script
+_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0, even as a number
 _LINK = re.compile(r"#|https?://|data:image/png;base64,|[\w.-]+(?:/|$)")
 
 
@@ -113,11 +114,7 @@ def _escaped(text: str) -> str:
     clean = escape(text)
     if clean.isprintable():
         return clean
-    return numbered("".join(c if _is_legal(c) else "\ufffd" for c in clean), keep="\t\n")
-
-
-def _is_legal(c: str) -> bool:
-    return c in "\t\n\r" or " " <= c < "\ud800" or "\ue000" <= c not in "\ufffe\uffff"
+    return numbered(_ILLEGAL.sub("\ufffd", clean), keep="\t\n")
 
 
 def numbered(text: str, keep: str) -> str:

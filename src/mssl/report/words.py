@@ -169,7 +169,7 @@ def new_task_section(content: Content) -> Section | None:
         return None
     predict, unseen = tag("code", Html("predict")), tag("code", Html("unseen='mean'"))
     how = (
-        Html(predict, " does so unasked, with a warning")
+        Html(predict, " does so by default, with a warning")
         if content.fitted.unseen == "mean"
         else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
     )
