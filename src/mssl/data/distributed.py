@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mssl._typing import Array, Labels
-from mssl.data.inputs import is_dask
+from mssl.data.inputs import is_dask, is_frame
 from mssl.exceptions import LayoutError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def chunks_of(
     from dask import delayed
 
     beside = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
-    if hasattr(X, "to_delayed") and hasattr(X, "columns"):
+    if hasattr(X, "to_delayed") and is_frame(X):
         frame = _assigned(X, {name: values for name, values in beside.items() if values is not None})
         return [delayed(_taken_apart)(part, target) for part in frame.to_delayed()]
     if getattr(X, "ndim", 0) != 2 or y is None:
@@ -131,7 +131,7 @@ def predict_lazily(predict: Callable[..., Array], X: LazyRows, tasks: LazyColumn
     -------
     dask.dataframe.Series or dask.array.Array of shape (N,)
     """
-    if hasattr(X, "columns"):
+    if is_frame(X):
         frame = _assigned(X, {} if tasks is None else {_TASK: tasks})
         return frame.map_partitions(_predicted_frame, predict, meta=(None, float))
     from dask import array

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from mssl._typing import Array, Index
+from mssl._typing import Array, Index, Matrix
+from mssl.data.inputs import dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,7 @@ class TaskFactors:
 
     @classmethod
     def from_rows(
-        cls, blocks: Sequence[Any], targets: Sequence[Array], weights: Sequence[Array | None], *, intercept: bool
+        cls, blocks: Sequence[Matrix], targets: Sequence[Array], weights: Sequence[Array | None], *, intercept: bool
     ) -> TaskFactors:
         """Compress each task's rows. Up to d rows without an intercept are kept as they are, in their order.
 
@@ -168,13 +167,13 @@ class TaskFactors:
         return self.from_tables(self.n, means, tables, rest=self.rest)
 
 
-def turned(X: Any, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
+def turned(X: Matrix, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
     """Total weight, means and weighted rows of one task, features and targets side by side.
 
     With an intercept the rows are n − 1 contrasts: they are turned so that the intercept's direction is the first axis,
     and lose that axis.
     """
-    table = np.column_stack([X.toarray() if sparse.issparse(X) else X, targets])
+    table = np.column_stack([dense(X), targets])
     c = np.ones(len(table)) if weights is None else weights
     total = float(c.sum())
     mean, root = c @ table / max(total, 1e-300), np.sqrt(c)[:, None]

@@ -16,9 +16,10 @@ from mssl.data.columns import column_quantiles
 from mssl.data.encoding import Features, read_features
 from mssl.data.inputs import (
     CodedTasks,
-    as_given,
+    as_rows,
     as_table,
     feature_labels,
+    is_frame,
     listing,
     locate_tasks,
     read_labels,
@@ -156,7 +157,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         """
         X = as_table(X, getattr(self, "feature_names_in_", ()))
         table = getattr(self, "table_", None)
-        if table is None or not hasattr(X, "columns"):
+        if table is None or not is_frame(X):
             return without_columns(X, self.ignored_columns_)
         return X[[name for name in table.names if name in X.columns]]
 
@@ -348,8 +349,8 @@ def _locate_one(task: Any, known: Labels) -> int:
 
 def head(X: Any, task_column: Any) -> Any:
     """The columns of X without rows: of a frame without the one that holds tasks, of an array all of them."""
-    if hasattr(X, "columns"):
+    if is_frame(X):
         names = list(X.columns)
         own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
         return without_columns(X.head(0), (own,))
-    return np.empty((0, (X if hasattr(X, "shape") else as_given(X)).shape[1]))
+    return np.empty((0, as_rows(X).shape[1]))

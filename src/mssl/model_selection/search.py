@@ -28,7 +28,7 @@ from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_given, feature_labels, listing, read_labels, take_columns
+from mssl.data.inputs import as_rows, feature_labels, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.attributes import FittedAttributes
@@ -287,7 +287,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 "scoring", self.scoring, "scorers know no offsets", "Leave it at None, which is the deviance."
             )
         columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
-        y = y if hasattr(y, "shape") else as_given(y)
+        y = as_rows(y)
         if self._makes_folds():
             warn_of_ids(columns)
 
@@ -295,7 +295,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             reader._remember_input(X, data)
             reader.ignored_columns_ = ignored
 
-        rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
+        rows = X.values if isinstance(X, Features) else as_rows(X)
         splits = Folds.from_cv(columns, self.cv, rows)
         data = self._fit_columns(template, columns, splits, remember, (rows, y, tasks, sample_weight))
         hint_at_other_scales(self.best_estimator_, data)
