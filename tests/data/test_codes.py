@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.base import clone
 
 import mssl
 from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor
@@ -179,7 +180,7 @@ def test_records_and_tables_are_rows_in_every_prediction(known) -> None:
 def test_tables_of_arrow_and_dicts_are_fitted_and_adapted_to(known) -> None:
     frame, y, model, _ = known
     for table in (pa.Table.from_pandas(frame), frame.to_dict("list"), frame.to_dict("records")):
-        same = BayesianMSSLRegressor(**model.get_params()).fit(table, y)
+        same = clone(model).fit(table, y)
         np.testing.assert_array_equal(same.coef_, model.coef_)
         same.adapt({"age": [0.1, 0.2], "sex": ["f", "m"]}, [0.0, 1.0], "c")
         assert same.predict({"age": 0.0, "sex": "f", "site": "c"}).shape == (1,)

@@ -179,7 +179,8 @@ def split_task_column(
     if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
         return X, None, None
     rows = as_matrix(X)
-    return rows[:, np.delete(np.arange(rows.shape[1]), _place_of_tasks(rows, column))], task_ids(rows, column), None
+    place = _place_of_tasks(rows, column)
+    return rows[:, np.delete(np.arange(rows.shape[1]), place)], task_ids(rows, column), None
 
 
 def is_place(column: object, count: int) -> TypeGuard[int]:
