@@ -19,7 +19,7 @@ from mssl.solvers.descent import descend_on_support, descends_in_one_call
 from mssl.solvers.glm import INNER_ITERATIONS, GLMLoss, NewtonProblem, proximal_newton
 from mssl.solvers.linear import MOST_UNKNOWNS, kept_inverses, rounding_gap, solve_exactly, solves_in_one_call
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem, value_rounding
-from mssl.solvers.table import choose, current_name, solve_quadratic
+from mssl.solvers.table import Rule, choose, current_name, solve_quadratic
 
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
 # hundreds in all.
@@ -93,6 +93,11 @@ class CoefficientProblem:
         return not added and not isinstance(source, GLMLoss) and not source.ridge.any()
 
     @cached_property
+    def rule(self) -> Rule:
+        """The solver of quadratic steps, whatever the coupling."""
+        return choose(self._step(Coupling.diagonal_only(np.zeros(self.n_tasks))), self.solver)
+
+    @cached_property
     def compiled(self) -> TaskLoss | None:
         """The problem as compiled rounds take it: few tasks and features, least squares on Grams; None otherwise."""
         loss, penalty = self.loss, self.penalty
@@ -100,7 +105,7 @@ class CoefficientProblem:
             return None
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or self.unknowns.matrix is not None:
             return None
-        name = choose(StepProblem(loss, Coupling.diagonal_only(loss.ridge), penalty), self.solver).name
+        name = self.rule.name
         if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
@@ -149,7 +154,7 @@ class CoefficientProblem:
         if isinstance(problem, NewtonProblem):
             step = self._solve_glm(problem, V, tol, max_iter)
         else:
-            step = solve_quadratic(problem, V, solver=self.solver, tol=tol, max_iter=max_iter)
+            step = self.rule.solve(problem, V, tol=tol, max_iter=max_iter)
             if isinstance(self.penalty, EntrywisePenalty):
                 step = self._checked(step, problem, tol)
         return replace(step, W=self.unknowns.weights(step.W))
