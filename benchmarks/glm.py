@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier
 from mssl.datasets import load_letter, load_mnist_pairs, make_clustered_tasks
-from mssl.estimators.base import TaskClassifier
+from mssl.estimators.base import LabelEstimator
 from mssl.structures import Independent
 
 Array = NDArray[np.float64]
@@ -56,12 +56,12 @@ def fold_numbers(tasks: NDArray, n_folds: int, rng: np.random.Generator) -> NDAr
     return folds
 
 
-def log_loss(model: TaskClassifier, X: Array, y: Array, tasks: NDArray) -> float:
+def log_loss(model: LabelEstimator, X: Array, y: Array, tasks: NDArray) -> float:
     eta = model.decision_function(X, tasks=tasks)
     return float(np.mean(np.logaddexp(0, eta) - y * eta))
 
 
-def test_error_by_cv(models: Sequence[TaskClassifier], data: Bunch) -> float:
+def test_error_by_cv(models: Sequence[LabelEstimator], data: Bunch) -> float:
     """Test error in per cent of the model with the least log loss in 5-fold cross-validation."""
     folds = fold_numbers(data.tasks, 5, np.random.default_rng(0))
     losses = np.zeros(len(models))

@@ -7,14 +7,14 @@ from typing import Literal
 
 from mssl._renamed import old_names
 from mssl._validation import check_choice
-from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
-from mssl.estimators.spec import FitSpec, TaskShape, mssl_parts, settings_of
+from mssl.estimators.mssl import MSSLClassifier, MSSLEstimator, MSSLRegressor
+from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.model.objective import paper_scale
 
 
-def _as_printed(estimator: MSSLRegressor | MSSLClassifier, data: TaskShape, form: str) -> FitSpec:
+def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec:
     """The printed objective in this package's units: raw features, unit noise, no shared mean."""
-    structure, penalty, _ = mssl_parts(estimator, data)
+    structure, penalty, _ = estimator._learned(data)
     rows = len(data.y) // data.n_tasks if structure.on == "residual" else 0
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=rows)
     structure.alpha, structure.coupling = paper.graph_penalty * structure.alpha, paper.coupling

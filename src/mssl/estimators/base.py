@@ -51,7 +51,8 @@ from mssl.estimators.spec import (
 )
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
-from mssl.features import FeatureBlocks, FeatureMap, Linear, are_scaled, fit_maps, is_linear
+from mssl.features import FeatureBlocks, FeatureMap, Linear, fit_maps
+from mssl.features.maps import are_scaled, is_linear
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
@@ -714,10 +715,6 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-class TaskClassifier(LabelEstimator, MultiTaskEstimator):
-    """Classifiers of the one objective."""
 
 
 def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) -> Array | None:

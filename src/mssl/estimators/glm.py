@@ -4,19 +4,55 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+import numpy as np
+
 from mssl._renamed import old_names
 from mssl._typing import ArrayLike, ClassWeight, RegressorMixin, SharedMean
-from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier, noise_of_loss, scale_of_features
+from mssl._validation import refused
+from mssl.estimators.base import LabelEstimator, MeanPredictor, MultiTaskEstimator, noise_of_loss, scale_of_features
 from mssl.estimators.moments import FromMoments
-from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
+from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.losses import Loss
-from mssl.penalties import Penalty
-from mssl.structures import Structure
+from mssl.penalties import L1, Penalty
+from mssl.structures import Independent, Structure
 
 
-@old_names(noise=noise_of_loss, scale_features=scale_of_features, memory_limit="solver__memory_limit")
+@old_names(scale_features=scale_of_features, memory_limit="solver__memory_limit")
 @dataclass(eq=False, repr=False)
-class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
+class GLMEstimator(MultiTaskEstimator):
+    """What the general estimators share: structure and penalty are parameters."""
+
+    structure: Structure | None = None
+    penalty: Penalty | None = None
+    _: KW_ONLY
+    shared_mean: SharedMean = False
+    penalty_factor: ArrayLike | None = None
+
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """The given structure, penalty and loss, and the settings."""
+        structure = Independent() if self.structure is None else self.structure
+        penalty = L1() if self.penalty is None else self.penalty
+        parts: list[tuple[str, object, type, str]] = [
+            ("structure", structure, Structure, "mssl.structures, such as Independent(1.0)"),
+            ("penalty", penalty, Penalty, "mssl.penalties, such as L1(0.1)"),
+        ]
+        for name, part, kind, home in parts:
+            if not isinstance(part, kind):
+                raise refused(name, part, f"give an object of {home}, or None")
+        factors = () if self.penalty_factor is None else tuple(np.ravel(self.penalty_factor).tolist())
+        if structure.learned and structure.relates == "coef" and 0 in factors:
+            allowed = "where the structure is learned from the weights, factors are above 0"
+            remedy = (
+                "It would count free weights among them. Give a small factor, such as 0.1 for weights of ten times "
+                "the size, or use structure=Independent(…)."
+            )
+            raise refused("penalty_factor", self.penalty_factor, allowed, remedy)
+        return FitSpec(structure, penalty, self._loss(), settings_of(self, penalty_factor=factors))
+
+
+@old_names(noise=noise_of_loss)
+@dataclass(eq=False, repr=False)
+class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, GLMEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.
 
     .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
@@ -67,21 +103,13 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
     (13, 30)
     """
 
-    structure: Structure | None = None
-    penalty: Penalty | None = None
     _: KW_ONLY
     loss: str | Loss = "gaussian"
-    shared_mean: SharedMean = False
-    penalty_factor: ArrayLike | None = None
-
-    def to_spec(self, data: TaskShape) -> FitSpec:
-        """The given structure, penalty and loss, and the settings."""
-        return glm_spec(self, self._loss())
 
 
-@old_names(scale_features=scale_of_features, memory_limit="solver__memory_limit")
+@old_names()
 @dataclass(eq=False, repr=False)
-class MultiTaskClassifier(TaskClassifier):
+class MultiTaskClassifier(LabelEstimator, GLMEstimator):
     r"""Any structure × penalty with the logistic loss: the general classifier behind the named methods.
 
     .. math:: \min_{W, b}\; \sum_{ki} \omega_{ki}\log(1+e^{-y_{ki}(x_{ki}\cdot w_k+b_k)})
@@ -110,13 +138,5 @@ class MultiTaskClassifier(TaskClassifier):
     (13, 30)
     """
 
-    structure: Structure | None = None
-    penalty: Penalty | None = None
     _: KW_ONLY
     class_weight: ClassWeight = None
-    shared_mean: SharedMean = False
-    penalty_factor: ArrayLike | None = None
-
-    def to_spec(self, data: TaskShape) -> FitSpec:
-        """The given structure, penalty and loss, and the settings."""
-        return glm_spec(self, self._loss())

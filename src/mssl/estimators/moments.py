@@ -14,7 +14,7 @@ from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
 from mssl.exceptions import all_or_nothing
-from mssl.features import is_linear
+from mssl.features.maps import is_linear
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 

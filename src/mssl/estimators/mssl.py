@@ -7,16 +7,22 @@ from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, overload
 
-from mssl._renamed import Move, old_names
+import numpy as np
+
+from mssl._renamed import old_names
 from mssl._typing import Array, ArrayLike, ClassWeight, Given, GraphPenalty, RegressorMixin
-from mssl._validation import check_choice, refused
-from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier, noise_of_loss, scale_of_features
+from mssl._validation import check_choice, check_instance, refused
+from mssl.estimators.base import LabelEstimator, MeanPredictor, MultiTaskEstimator, noise_of_loss, scale_of_features
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import predict_given
-from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
+from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.losses import Loss
-from mssl.penalties import ElasticNet
+from mssl.penalties import ElasticNet, Penalty
 from mssl.structures import SparsePrecision
+from mssl.structures.fixed import OneRidge
+from mssl.structures.known import known_edges
+
+GRAPH_PENALTY = 0.3  # λ where none is given: between 0.02–0.1, which predict best, and 0.35–0.7, which read best
 
 
 def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,24 +35,63 @@ def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:
     return {"__class__": cls, **({"logistic": "printed"} if value == "paper-logistic" else {})}
 
 
-_PARTS = {"graph_penalty": SparsePrecision, "coef_penalty": ElasticNet}
-_OLD_NAMES: dict[str, Move] = {
-    "coupling": "prior_strength",
-    "correlation": "graph_penalty__correlation",
-    "edges": "graph_penalty__edge_constraints",
-    "variance_floor": "graph_penalty__variance_floor",
-    "shrinkage": "graph_penalty__shrinkage",
-    "graph_solver": "graph_penalty__solver",
-    "ridge": "coef_penalty__ridge",
-    "n_starts": "solver__n_starts",
-    "memory_limit": "solver__memory_limit",
-    "scale_features": scale_of_features,
-}
-
-
-@old_names(on="relation", formulation=_formulation, noise=noise_of_loss, **_OLD_NAMES)
+@old_names(
+    formulation=_formulation,
+    coupling="prior_strength",
+    correlation="graph_penalty__correlation",
+    edges="graph_penalty__edge_constraints",
+    variance_floor="graph_penalty__variance_floor",
+    shrinkage="graph_penalty__shrinkage",
+    graph_solver="graph_penalty__solver",
+    ridge="coef_penalty__ridge",
+    n_starts="solver__n_starts",
+    memory_limit="solver__memory_limit",
+    scale_features=scale_of_features,
+)
 @dataclass(eq=False, repr=False)
-class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
+class MSSLEstimator(MultiTaskEstimator):
+    """What the MSSL estimators share: a sparse precision, an elastic net, and the settings."""
+
+    graph_penalty: GraphPenalty | SparsePrecision = "auto"
+    coef_penalty: float | ElasticNet = 0.0
+    _: KW_ONLY
+    prior_strength: float = 1.0
+
+    relation = "coef"  # residuals of labels are no rows that a Gaussian graph could relate
+    _parts: ClassVar = {**MultiTaskEstimator._parts, "graph_penalty": SparsePrecision, "coef_penalty": ElasticNet}
+
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """A sparse precision, an elastic net, and the settings."""
+        learned, penalty, screens = self._learned(data)
+        mean = self.shared_mean
+        if learned.on == "residual":
+            if not isinstance(mean, str) and mean:
+                allowed = "with relation='residual' the weights have no common prior and no mean"
+                raise refused("shared_mean", mean, allowed, "Leave it at 'auto' or set it to False.")
+            mean = False
+        no_graph = learned.alpha == np.inf and learned.on == "coef"
+        structure = OneRidge(learned.coupling) if no_graph else learned
+        return FitSpec(structure, penalty, self._loss(), settings_of(self, shared_mean=mean), screens=screens)
+
+    def _learned(self, data: TaskShape) -> tuple[SparsePrecision, ElasticNet, bool]:
+        """The sparse precision, the penalty, and whether edges are screened for chance."""
+        learned: SparsePrecision = self._part("graph_penalty", self.graph_penalty)
+        penalty: ElasticNet = self._part("coef_penalty", self.coef_penalty)
+        check_instance("graph_penalty", learned, SparsePrecision, also="a number, or 'auto'")
+        check_instance("coef_penalty", penalty, Penalty, also="a number")
+        if learned.coupling not in (1.0, self.prior_strength) or learned.on not in ("coef", self.relation):
+            allowed = "its coupling and its on are the estimator's prior_strength and relation"
+            raise refused("graph_penalty", learned, allowed, "Give them to the estimator.")
+        edges, automatic = learned.edge_constraints, isinstance(learned.alpha, str) and learned.alpha == "auto"
+        learned.alpha = GRAPH_PENALTY if automatic else learned.alpha
+        learned.on, learned.coupling = self.relation, self.prior_strength
+        learned.edge_constraints = None if edges is None else known_edges(edges).resolve(data.tasks)
+        return learned, penalty, automatic and self.relation == "coef" and edges is None
+
+
+@old_names(on="relation", noise=noise_of_loss)
+@dataclass(eq=False, repr=False)
+class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
     p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see
@@ -152,19 +197,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     ((13, 30), True)
     """
 
-    _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
-
-    graph_penalty: GraphPenalty | SparsePrecision = "auto"
-    coef_penalty: float | ElasticNet = 0.0
     _: KW_ONLY
     relation: Literal["coef", "residual"] = "coef"
-    prior_strength: float = 1.0
     loss: str | Loss = "gaussian"
     target_transform: str | None = None
-
-    def to_spec(self, data: TaskShape) -> FitSpec:
-        """A sparse precision, an elastic net, and the settings."""
-        return mssl_spec(self, self._loss(), data)
 
     @overload
     def predict(
@@ -270,9 +306,9 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         return loss
 
 
-@old_names(formulation=_formulation, **_OLD_NAMES)
+@old_names()
 @dataclass(eq=False, repr=False)
-class MSSLClassifier(TaskClassifier):
+class MSSLClassifier(LabelEstimator, MSSLEstimator):
     r"""Multi-task sparse structure learning for two classes: logistic weights, and the graph that relates the tasks.
 
     p-MSSL with the logistic loss: a Gaussian prior with sparse precision Ω over the rows of W, both learned; see
@@ -318,17 +354,5 @@ class MSSLClassifier(TaskClassifier):
     True
     """
 
-    # p-MSSL only: residuals of labels are no rows that a Gaussian graph could relate.
-    relation = "coef"
-
-    _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
-
-    graph_penalty: GraphPenalty | SparsePrecision = "auto"
-    coef_penalty: float | ElasticNet = 0.0
     _: KW_ONLY
-    prior_strength: float = 1.0
     class_weight: ClassWeight = None
-
-    def to_spec(self, data: TaskShape) -> FitSpec:
-        """A sparse precision, an elastic net, and the settings."""
-        return mssl_spec(self, self._loss(), data)

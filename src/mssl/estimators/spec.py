@@ -11,15 +11,15 @@ from scipy import linalg, sparse
 from sklearn.base import clone
 
 from mssl._typing import Array, BaseEstimator, Labels, TaskMatrix
-from mssl._validation import check_instance, refused, warn
+from mssl._validation import refused, warn
 from mssl.data.layouts import TaskData
 from mssl.exceptions import ParameterError
-from mssl.features import are_scaled
+from mssl.features.maps import are_scaled
 from mssl.graph.tests import Later
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale
 from mssl.model.task_matrix import count_entries
-from mssl.penalties import L1, ElasticNet, Penalty
+from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.fit import (
     Prepared,
@@ -34,9 +34,7 @@ from mssl.solvers.glm import GLMLoss
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, without_rows
 from mssl.solvers.residual import check_aligned
 from mssl.solvers.weights import CoefficientProblem
-from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
-from mssl.structures.fixed import OneRidge
-from mssl.structures.known import known_edges
+from mssl.structures import Structure, StructureStep
 
 E = TypeVar("E", bound=BaseEstimator)
 
@@ -147,79 +145,13 @@ class FitSpec(NamedTuple):
         return fit_prepared(prepared, structure, self.penalty, warm=warm, first=first, origin=origin, monitor=monitor)
 
 
-GRAPH_PENALTY = 0.3  # λ where none is given
-
-
 def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
     given = {name: getattr(estimator, name) for name in ("shared_mean", "fit_intercept", "tol", "max_iter")}
     given |= {"noise": estimator._loss().noise_variance, "scale_features": are_scaled(estimator.features)}
     solver = estimator._part("solver", estimator.solver)
     given |= {"solver": solver.name, "n_starts": solver.n_starts, "memory_limit": solver.memory_limit}
-    factor = getattr(estimator, "penalty_factor", None)
-    if factor is not None:
-        factors = np.ravel(factor)
-        structure = estimator.structure
-        if isinstance(structure, Structure) and structure.learned and structure.relates == "coef" and 0 in factors:
-            allowed = "where the structure is learned from the weights, factors are above 0"
-            remedy = (
-                "It would count free weights among them. Give a small factor, such as 0.1 for weights of ten times "
-                "the size, or use structure=Independent(…)."
-            )
-            raise refused("penalty_factor", factor, allowed, remedy)
-        given["penalty_factor"] = tuple(factors.tolist())
     return Settings(**(given | changes))
-
-
-def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
-    """The specification of an estimator that has structure and penalty as parameters."""
-    structure = Independent() if estimator.structure is None else estimator.structure
-    penalty = L1() if estimator.penalty is None else estimator.penalty
-    if not isinstance(structure, Structure):
-        raise refused("structure", structure, "give an object of mssl.structures, such as Independent(1.0), or None")
-    if not isinstance(penalty, Penalty):
-        raise refused("penalty", penalty, "give an object of mssl.penalties, such as L1(0.1), or None")
-    return FitSpec(structure, penalty, loss, settings_of(estimator))
-
-
-def mssl_parts(estimator: Any, data: TaskShape) -> tuple[SparsePrecision, ElasticNet, bool]:
-    """The sparse precision and the penalty of an MSSL estimator, and whether chance edges are screened out."""
-    on, strength = estimator.relation, estimator.prior_strength
-    learned: SparsePrecision = estimator._part("graph_penalty", estimator.graph_penalty)
-    penalty: ElasticNet = estimator._part("coef_penalty", estimator.coef_penalty)
-    check_instance("graph_penalty", learned, SparsePrecision, also="a number, or 'auto'")
-    check_instance("coef_penalty", penalty, Penalty, also="a number")
-    if learned.coupling not in (1.0, strength) or learned.on not in ("coef", on):
-        allowed = "its coupling and its on are the estimator's prior_strength and relation"
-        raise refused("graph_penalty", learned, allowed, "Give them to the estimator.")
-    edges, screens = learned.edge_constraints, isinstance(learned.alpha, str) and learned.alpha == "auto"
-    learned.alpha = GRAPH_PENALTY if screens else learned.alpha
-    learned.on, learned.coupling = on, strength
-    learned.edge_constraints = None if edges is None else known_edges(edges).resolve(data.tasks)
-    return learned, penalty, screens and on == "coef" and edges is None
-
-
-def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
-    """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
-    learned, penalty, screens = mssl_parts(estimator, data)
-    no_graph = learned.alpha == np.inf and learned.on == "coef"
-    structure = OneRidge(learned.coupling) if no_graph else learned
-    settings = settings_of(estimator, shared_mean=_mean_of(estimator, learned.on))
-    return FitSpec(structure, penalty, loss, settings, screens=screens)
-
-
-def _mean_of(estimator: Any, on: str) -> Any:
-    """The setting of the shared mean, which residuals have none of."""
-    if on != "residual":
-        return estimator.shared_mean
-    if isinstance(estimator.shared_mean, str) or not estimator.shared_mean:
-        return False
-    raise refused(
-        "shared_mean",
-        estimator.shared_mean,
-        "with relation='residual' the weights have no common prior and no mean",
-        "Leave it at 'auto' or set it to False.",
-    )
 
 
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
