@@ -264,10 +264,10 @@ def test_hostile_names_stay_text(tmp_path):
 @pytest.mark.parametrize("where", ["body", "cell"])
 def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
     if where == "body":
-        monkeypatch.setattr("mssl.report.rows.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
+        monkeypatch.setattr("mssl.report.words.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
     else:
         raw = Column("noise", ["<b>raw</b>"] * 6)
-        monkeypatch.setattr("mssl.report.rows.numbers", lambda *_: raw)
+        monkeypatch.setattr("mssl.report.parts.numbers", lambda *_: raw)
     with pytest.raises(TypeError, match="no markup"):
         written(fake(), tmp_path)
     assert not list(tmp_path.iterdir())

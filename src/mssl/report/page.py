@@ -20,7 +20,7 @@ import numpy as np
 from mssl._html import Html, tag, verbatim
 from mssl.exceptions import require
 from mssl.graph.task_graph import short_name
-from mssl.report import pictures, rows, words
+from mssl.report import pictures, words
 from mssl.report.parts import Section, count
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def all_sections(content: Content) -> list[Section]:
         words.summary_section(content),
         pictures.graph_section(content),
         pictures.matrix_section(content),
-        rows.pair_section(content),
+        words.pair_section(content),
         pictures.chord_section(content),
         pictures.coefficient_section(content),
         pictures.effect_section(content),
         words.new_task_section(content),
-        rows.task_section(content),
+        words.task_section(content),
         pictures.map_section(content),
         pictures.stability_section(content),
         pictures.convergence_section(content),
