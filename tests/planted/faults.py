@@ -36,7 +36,7 @@ FAULTS = [
     Fault(
         "a flat intercept has no variance",
         "evidence/fit.py",
-        "variance = variance + self.noise_variances()[task] / max(self.counts[task], 1.0)",
+        "variance = variance + self.prior.noise.variances[task] / max(self.counts[task], 1.0)",
         "variance = variance + 0.0",
         _EVIDENCE,
     ),

@@ -141,7 +141,9 @@ class Part:
         """The maps, fitted to these rows, and the rows with their features."""
         key = repr(features)
         if key not in self._maps:
-            self._maps[key] = _mapped_tasks(features, self.train)
+            maps, data = fit_maps(features, self.train), self.train
+            mapped = data if maps.linear else replace(data, X=maps.map_rows(data.X), feature_names=None)
+            self._maps[key] = maps, mapped
         return self._maps[key]
 
     def fit(self, candidate: Candidate) -> EvidenceFit:
@@ -161,12 +163,6 @@ class Part:
                 base=base,
             )
         return self._fits[candidate]
-
-
-def _mapped_tasks(features: Any, data: TaskData) -> tuple[FeatureBlocks, TaskData]:
-    """Maps of features fitted to tasks, and the tasks with their features."""
-    maps = fit_maps(features, data)
-    return maps, data if maps.linear else replace(data, X=maps.map_rows(data.X), feature_names=None)
 
 
 def forecast_part(maps: FeatureBlocks, fit: EvidenceFit, data: TaskData) -> Forecast:
@@ -378,7 +374,9 @@ def choose(
     words = _words(features, data)
     candidates = [Candidate(word, replace(options, structure=centre, errors=errors)) for word in words]
     if not folds:
-        return _single(whole, candidates[0])
+        only, (maps, mapped) = candidates[0], whole.mapped(candidates[0].features)
+        member = Member(only.name, whole.fit(only), mapped.n_features, Calibration(), 1.0, np.nan)
+        return Ensemble([member], None if maps.linear else maps, [(only.name, np.nan, 1.0)])
     held = Trials(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
     best = candidates[0]
     for candidate in candidates[1:]:
@@ -430,12 +428,6 @@ def _variants(
         if options.errors == "auto":
             made += [(structure, "independent", OCCASION_TEMPERATURE) for structure in plain]
     return made
-
-
-def _single(whole: Part, candidate: Candidate) -> Ensemble:
-    maps, data = whole.mapped(candidate.features)
-    member = Member(candidate.name, whole.fit(candidate), data.n_features, Calibration(), 1.0, np.nan)
-    return Ensemble([member], None if maps.linear else maps, [(candidate.name, np.nan, 1.0)])
 
 
 def _stacked(whole: Part, held: Trials) -> Ensemble:

@@ -235,7 +235,7 @@ class EvidenceFit:
             U = self.features(X, task)
             variance = self.posterior.variance(U, task)
             if self.options.intercepts == "flat" and not self.has_column:
-                variance = variance + self.noise_variances()[task] / max(self.counts[task], 1.0)
+                variance = variance + self.prior.noise.variances[task] / max(self.counts[task], 1.0)
             size = float(units.sizes[task])
             return units.level[task] + size * (U @ self.posterior.coef[task]), variance * size**2
         level, size = self.new_level()
@@ -301,15 +301,11 @@ class EvidenceFit:
             mean, covariance = np.append(mean, 0.0), wide
         return self._new_features(X), mean, covariance
 
-    def noise_variances(self) -> Array:
-        """Noise variance of each task, in the units of the fit."""
-        return self.prior.noise.variances
-
     def noise(self, task: int | None) -> float:
         """Noise variance of a task, or a new one, in the user's units."""
         if task is not None and task < len(self.counts):
-            return float(self.noise_variances()[task] * self.units.sizes[task] ** 2)
-        return float(np.exp(np.mean(np.log(self.noise_variances() * self.units.sizes**2))))
+            return float(self.prior.noise.variances[task] * self.units.sizes[task] ** 2)
+        return float(np.exp(np.mean(np.log(self.prior.noise.variances * self.units.sizes**2))))
 
     def degrees(self, task: int | None) -> float:
         """Degrees of freedom of a Student-t forecast."""

@@ -73,14 +73,6 @@ class Route(ABC, Generic[S]):
         return self.at(prior).posterior()
 
 
-def _forms(prior: Prior, own: Array, mean: Array) -> list[Form]:
-    """The form of every plain block, of derivatives by each column's own variance and by that of its mean."""
-    return [
-        Form(float(own[block.columns] @ block.features.values), float(mean[block.columns] @ block.features.values))
-        for block in prior.blocks
-    ]
-
-
 def _by_own_and_mean(
     prior: Prior,
     value: float,
@@ -89,7 +81,14 @@ def _by_own_and_mean(
     noise: tuple[Array, Array],
 ) -> Derivatives:
     """Derivatives where all blocks are plain: first A, then C."""
-    forms = list(zip(_forms(prior, own[0], mean[0]), _forms(prior, own[1], mean[1]), strict=True))
+    forms = []
+    for block in prior.blocks:
+        columns, psi = block.columns, block.features.values
+        A, C = (
+            Form(float(of_own[columns] @ psi), float(of_mean[columns] @ psi))
+            for of_own, of_mean in zip(own, mean, strict=True)
+        )
+        forms.append((A, C))
     t, v = prior.common[prior.block].T
     down, up = (v * of_own + t * of_mean for of_own, of_mean in zip(own, mean, strict=True))
     return Derivatives(value, forms, down, up, noise)
