@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -213,20 +213,22 @@ def _check_unpacked(file: Path, size: int) -> None:
 
 @contextmanager
 def _content(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a table; a gzipped file is unpacked beside it first, up to the limit."""
+    """The bytes of a table; a gzipped file is unpacked to a temporary one first, up to the limit."""
     if file.suffix.lower() != ".gz":
         with file.open("rb") as plain:
             yield plain
         return
-    with gzip.open(file) as packed, TemporaryFile() as unpacked:
+    with TemporaryDirectory() as folder:
+        place = Path(folder, "table")
         try:
-            while part := packed.read(_BLOCK):
-                _check_unpacked(file, unpacked.tell() + len(part))
-                unpacked.write(part)
+            with gzip.open(file) as packed, place.open("wb") as unpacked:
+                while part := packed.read(_BLOCK):
+                    _check_unpacked(file, unpacked.tell() + len(part))
+                    unpacked.write(part)
         except (zlib.error, EOFError, OSError) as error:
             raise DataError(f"{file.name!r} is no intact gzip file ({error}); pack it again.") from error
-        unpacked.seek(0)
-        yield unpacked
+        with place.open("rb") as plain:
+            yield plain
 
 
 class _Text(NamedTuple):
@@ -312,10 +314,10 @@ def _read_csv(found: _Text, text: Sequence[str]) -> Table:
     from pyarrow import csv as arrow
 
     words = dict.fromkeys([name for name in text if name in found.wanted], pa.dictionary(pa.int32(), pa.string()))
-    found.stream.seek(0)
     try:
+        # By its path: threads of Arrow that hold an object of Python may end the process when it exits.
         table = arrow.read_csv(
-            found.stream,
+            Path(found.stream.name),
             read_options=arrow.ReadOptions(block_size=_BLOCK),
             parse_options=arrow.ParseOptions(delimiter=found.delimiter, newlines_in_values=True),
             convert_options=arrow.ConvertOptions(include_columns=found.wanted, column_types=words),
