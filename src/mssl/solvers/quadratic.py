@@ -72,8 +72,12 @@ class _Quadratic(ABC):
         return float(self.constants.sum())
 
     @abstractmethod
+    def product(self, V: Array) -> Array:
+        """H_k v_k."""
+
     def gradient(self, W: Array) -> Array:
         """H_k w_k − q_k."""
+        return self.product(W) - self.linear
 
     @abstractmethod
     def task_values(self, W: Array) -> Array:
@@ -209,10 +213,6 @@ class GramQuadratic(_Quadratic):
         if self.is_shared:
             return np.asarray((V @ self.gram[0]) * self.task_scale[:, None])
         return gram_products(np.ascontiguousarray(self.gram), self.task_scale, np.ascontiguousarray(V))
-
-    def gradient(self, W: Array) -> Array:
-        """H_k w_k − q_k."""
-        return self.product(W) - self.linear
 
     def task_values(self, W: Array) -> Array:
         """Loss of each task."""
