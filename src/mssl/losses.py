@@ -366,9 +366,14 @@ class Loss(BaseEstimator, ABC):
                 slope, bend = self._tilted_slopes(y, mean, variance, precision, mode)
         width, c = 1 / np.sqrt(bend), np.zeros(mean.shape) + precision
         f = mode[:, None] + width[:, None] * NODES
-        log_f = _LOG_MASS - 0.5 * (f - mean[:, None]) ** 2 / variance[:, None] - c[:, None] * self.value(y[:, None], f)
+        away = mode - mean
+        square = np.stack([away**2, 2 * away * width, width**2]) / variance  # (f − μ)²/s in powers of the nodes
+        log_f = -0.5 * square.T @ _POWERS.T
+        log_f += _LOG_MASS
+        log_f -= c[:, None] * self.value(y[:, None], f)
         top = log_f.max(axis=1)
-        mass = np.exp(log_f - top[:, None])
+        log_f -= top[:, None]
+        mass = np.exp(log_f, out=log_f)
         return TiltedRule(mode, width, top + np.log(width) - 0.5 * np.log(2 * np.pi * variance), mass)
 
     def _tilted_slopes(
