@@ -11,6 +11,8 @@ from mssl.estimators.mssl import MSSLClassifier, MSSLEstimator, MSSLRegressor
 from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.model.objective import paper_scale
 
+__all__ = ["PaperMSSL", "PaperMSSLClassifier"]
+
 
 def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec:
     """The printed objective in this package's units: raw features, unit noise, no shared mean."""

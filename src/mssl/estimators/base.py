@@ -51,8 +51,8 @@ from mssl.estimators.spec import (
 )
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
-from mssl.features import FeatureBlocks, FeatureMap, Linear, fit_maps
-from mssl.features.maps import are_scaled, is_linear
+from mssl.features import FeatureBlocks, FeatureMap, Linear
+from mssl.features.maps import are_scaled, fit_maps, is_linear
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss

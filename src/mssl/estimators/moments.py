@@ -132,17 +132,16 @@ def check_moments(model: Any) -> None:
     if not model._loss().quadratic:
         allowed = "moments tell all that least squares needs, and no other loss"
         raise refused("loss", model._loss().name, allowed, _COMPUTE)
-    features = getattr(model, "features", "linear")
+    features = model.features
     if not is_linear(features) and not (isinstance(features, str) and features == "auto"):
         raise refused("features", features, "chunks are read with their columns as they are: 'linear'", _COMPUTE)
-    if getattr(model, "missing", "error") != "error":
+    if model.missing != "error":
         allowed = "chunks are read without missing values: 'error'"
         raise refused("missing", model.missing, allowed, "Fill the gaps first.")
-    if getattr(model, "categorical_features", None) is not None:
+    if model.categorical_features is not None:
         allowed = "chunks hold numbers that mean the same in all of them"
         raise refused("categorical_features", model.categorical_features, allowed, "Give a column of 0 and 1 a level.")
-
-    if getattr(model, "target_transform", None) is not None:
+    if model.target_transform is not None:
         allowed = "moments are of the targets as they are: None"
         raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
     if getattr(model, "relation", "coef") == "residual":

@@ -23,7 +23,7 @@ from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
 from mssl.evidence.prior import Prior, TaskKernel
-from mssl.features import FeatureBlocks, fit_maps
+from mssl.features.maps import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import MIN_GAIN_NATS, gain, stack, wins
 from mssl.losses import Calibration, Forecast, Loss
