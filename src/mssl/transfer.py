@@ -121,7 +121,8 @@ def transfer_report(
         steps, model = clone(model[:-1]), model[-1]
         X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
     classes = is_classifier(model)
-    plain = _searched(model)
+    # What a search over an estimator's parameters fits; other models as they are.
+    plain = model._template() if hasattr(model, "_template") else getattr(model, "estimator", model)
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
@@ -136,11 +137,6 @@ def transfer_report(
     # Both are compared by the deviance of the model's loss.
     loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
-
-
-def _searched(model: Any) -> Any:
-    """What a search over an estimator's parameters fits; other models as they are."""
-    return model._template() if hasattr(model, "_template") else getattr(model, "estimator", model)
 
 
 def _single(model: Any, features: Any) -> Any:
