@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 from sklearn.model_selection import GridSearchCV
 
 from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, compare_methods, presets
@@ -9,6 +10,7 @@ from mssl.data.folds import Folds
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
+from mssl.metrics import task_means
 from mssl.model_selection import TaskKFold
 
 SMALL = {"n_tasks": 4, "n_features": 4, "n_samples": 20, "clusters": [[0, 1]], "random_state": 0}
@@ -116,3 +118,17 @@ def test_a_comparison_is_continued_from_its_record(tmp_path, monkeypatch):
     found = compare_methods(rivals, data.X, data.y, data.tasks, cv=2, checkpoint=record)
     monkeypatch.setattr(MSSLRegressor, "fit", lambda *_: pytest.fail("fitted again"))
     assert compare_methods(rivals, data.X, data.y, data.tasks, cv=2, checkpoint=record) == found
+
+
+def test_r2_is_against_the_means_of_the_training_rows():
+    rng = np.random.default_rng(0)
+    y, tasks = rng.standard_normal(24) + 3, np.repeat([0, 1, 2], 8)
+    data = read_tasks(np.zeros((24, 1)), y, tasks=tasks)
+    found = compare_methods(
+        {"zero": DummyRegressor(strategy="constant", constant=0.0)}, np.zeros((24, 1)), y, tasks, cv=4
+    )
+    by_hand = []
+    for train, test in Folds.from_cv(data, 4):
+        base = task_means(y[train], tasks[train], None, 3)[tasks[test]]
+        by_hand.append(1 - np.sum(y[test] ** 2) / np.sum((y[test] - base) ** 2))
+    assert found["methods"]["zero"]["R2"]["mean"] == pytest.approx(np.mean(by_hand))

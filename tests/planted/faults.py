@@ -537,7 +537,7 @@ FAULTS = [
         "judge/compare.py",
         "base = task_means(y[train], task[train], weights[train], K)[task[test]]",
         "base = task_means(y[test], task[test], weights[test], K)[task[test]]",
-        _CLI,
+        ("tests/judge/test_compare.py",),
     ),
     Fault(
         "the error of a gain has n for n - 1",
