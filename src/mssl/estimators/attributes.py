@@ -42,7 +42,7 @@ class Of(Generic[T]):
     def __set__(self, model: FittedAttributes, value: T) -> None:
         change: dict[str, Any] = {self.field: value}
         if self.field in INPUT:
-            model._input = replace(model._input, **change)
+            model._note(**change)
         else:
             model.fitted_ = replace(model.fitted_, **change)
 
@@ -51,6 +51,7 @@ class FittedAttributes:
     """What users read of a fitted model; each attribute is one of ``fitted_``."""
 
     fitted_: Fitted
+    _reading: Input | None = None  # the input of a fit that has not ended
 
     coef_ = Of[Array]()
     intercept_ = Of[Array]()
@@ -105,15 +106,14 @@ class FittedAttributes:
     @property
     def _input(self) -> Input:
         """What is read now, or what the last fit has read."""
-        reading: Input | None = vars(self).get("_reading")
-        return self.fitted_.input if reading is None else reading
+        return self.fitted_.input if self._reading is None else self._reading
 
-    @_input.setter
-    def _input(self, value: Input) -> None:
-        if "_reading" in vars(self):
-            self._reading = value
+    def _note(self, **known: Any) -> None:
+        """Keep what was found out about the input."""
+        if self._reading is None:
+            self.fitted_ = replace(self.fitted_, input=replace(self.fitted_.input, **known))
         else:
-            self.fitted_ = replace(self.fitted_, input=value)
+            self._reading = replace(self._reading, **known)
 
     def _begin(self) -> None:
         """Read anew; what the last fit left stays until the next one has ended."""
@@ -121,4 +121,5 @@ class FittedAttributes:
 
     def _end(self, **learned: Any) -> None:
         """Keep what a fit has learned of the input that was read."""
-        self.fitted_ = Fitted(vars(self).pop("_reading"), **learned)
+        self.fitted_ = Fitted(self._input, **learned)
+        del self._reading

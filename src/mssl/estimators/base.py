@@ -35,10 +35,10 @@ from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, list
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
-from mssl.data.targets import TargetTransform, learn_transform
+from mssl.data.targets import learn_transform
 from mssl.estimators.fitted import Fitted, typed
-from mssl.estimators.gaps import check_rows, fit_rows
-from mssl.estimators.moments import check_moments, remember_moments
+from mssl.estimators.gaps import fit_with_gaps
+from mssl.estimators.moments import check_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import (
     FitSpec,
@@ -178,6 +178,18 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         """How many folds moments of chunks are to keep apart; None: all rows are together."""
         return None
 
+    def _fit_moments(self, moments: Moments) -> Self:
+        """Fit to rows that have these moments."""
+        check_moments(self)
+        data = moments.together().to_tasks()
+        self._begin()
+        self._remember_input(None, data)
+        return self._fit_tasks(data, data.X, data.y)
+
+    def _fit_tasks(self, data: TaskData, X: Any, y: ArrayLike) -> Self:
+        """Fit to tasks that were read; callbacks are told X and y."""
+        raise NotImplementedError
+
     def _read_columns(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
         self._begin()
@@ -197,8 +209,14 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _with_targets(self, data: TaskData) -> TaskData:
         """The tasks with targets as the loss takes them, checked."""
         check_targets(data, self._loss())
-        self.target_ = None if self.target_transform is None else self._learn_target(data)
-        return data if self.target_ is None else replace(data, y=self.target_.forward(data.y))
+        learned = None
+        if self.target_transform is not None:
+            if not self._loss().quadratic:
+                allowed = "another scale of the targets goes with the Gaussian loss only"
+                raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
+            learned = learn_transform(self.target_transform, data)
+        self.target_ = learned
+        return data if learned is None else replace(data, y=learned.forward(data.y))
 
     def _absorb(self, data: TaskData, offset: Given, shape: tuple[int, ...]) -> TaskData:
         """Targets and weights that need no offset."""
@@ -209,7 +227,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         if self.target_transform is not None:
             allowed = "with target_transform there is no scale that an offset could be on"
             raise refused("offset", "given", allowed, "Leave one of them out.")
-        given = np.ones(len(data.y)) if data.weights is None else data.weights
+        given = data.row_weights
         found = loss.absorb(data.y, flat, given)
         if found is None:
             raise refused("offset", "given", f"the {loss.name} loss takes none", "Leave it out.")
@@ -217,13 +235,6 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             warn_of_exposure(data, flat, given)
         y, weights = found
         return replace(data, y=y, weights=data.weights if weights is given else weights)
-
-    def _learn_target(self, data: TaskData) -> TargetTransform | None:
-        """The scale that targets are fitted on."""
-        if not self._loss().quadratic:
-            allowed = "another scale of the targets goes with the Gaussian loss only"
-            raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
-        return learn_transform(str(self.target_transform), data)
 
     def summary(self, level: float = 0.9) -> Summary:
         """Weights with standard errors or posterior intervals, noise, degrees of freedom, scores and relations.
@@ -243,6 +254,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.target_tags.positive_only = getattr(self.loss, "name", self.loss) in ("poisson", "gamma")
         return tags
 
     def _repr_html_inner(self) -> str:
@@ -331,7 +343,6 @@ class MultiTaskEstimator(TaskEstimator):
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
         evidence = evidence_of(prepared, result, spec.structure, data)
-        self.tasks_ = data.tasks
         self._end(
             loss=spec.loss,
             coef=coef,
@@ -417,23 +428,21 @@ class MultiTaskEstimator(TaskEstimator):
         hint_at_other_scales(self, data)
         return self
 
-    def _fit_moments(self, moments: Moments) -> Self:
-        check_moments(self)
-        remember_moments(self, moments)
-        data = moments.together().to_tasks()
-        return self._fit_tasks(data, data.X, data.y)
-
     def _fit_tasks(self, data: TaskData, X: Any, y: ArrayLike) -> Self:
-        """Fit to tasks that were read; callbacks are told X and y."""
         spec = self.to_spec(data)
-        check_rows(spec, data)
+        gaps = spec.has_gaps(data)
+        spec.check(data, gaps=gaps)
         warn_if_ordinary(spec, data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None
         heard = bool(self.verbose) or "_skl_callbacks" in vars(self)  # rounds that nobody hears of are made in one call
         monitor = self._monitor(context, spec.settings.max_iter) if heard else None
-        data, prepared, result = fit_rows(spec, data, warm, monitor)
+        if gaps:
+            data, prepared, result = fit_with_gaps(spec, data, warm, monitor)
+        else:
+            prepared = spec.prepare(data)
+            result = spec.fit(prepared, warm, monitor)
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)
@@ -484,9 +493,7 @@ def hint_at_other_scales(model: Any, data: TaskData) -> None:
     """Point out other scales where all targets are positive and least squares predicts some of them negative."""
     if not model.loss_.quadratic or model.target_ is not None or not np.all(data.y > 0):
         return
-    coef, intercept = model.coef_, model.intercept_
-    parts = (slice(None) if data.shared else slice(*data.offsets[k : k + 2]) for k in range(data.n_tasks))
-    if all(np.all(data.X[rows] @ coef[k] + intercept[k] >= 0) for k, rows in enumerate(parts)):
+    if np.all(model._predictor_of_tasks(data) >= 0):
         return
     log = "target_transform='log' or " if "target_transform" in model.get_params(deep=False) else ""
     warn(f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.")
@@ -586,7 +593,7 @@ class MeanPredictor(TaskPredictor):
         """Means of the targets themselves, given those on the scale of the fit and the noise there."""
         variance = self.noise_variance_
         if rows.index is not None:
-            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index])
+            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index]).reshape(rows.shape)
         return predictor if self.target_ is None else self.target_.mean(predictor, variance)
 
     @score_by_keyword
@@ -612,12 +619,6 @@ class MeanPredictor(TaskPredictor):
         check_is_fitted(self)
         predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
         return deviance_score(self.loss_, y, predictions, sample_weight)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]  # scikit-learn's mixins, beside this class, have it
-        loss = getattr(self, "loss", None)
-        tags.target_tags.positive_only = getattr(loss, "name", loss) in ("poisson", "gamma")
-        return tags
 
 
 class LabelEstimator(ClassifierMixin, TaskEstimator):
@@ -731,15 +732,13 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
     """
     if class_weight is None:
         return data.weights
-    weights = np.ones(len(data.y)) if data.weights is None else data.weights
+    weights = data.row_weights
     if isinstance(class_weight, str):
         check_choice("class_weight", class_weight, ("balanced",), also="None or a dict of label → weight")
         second = data.task_sums(weights * data.y)
-        first = data.weight_sums() - second
-        both = (first > 0) & (second > 0)
-        factors = np.ones((2, data.n_tasks))
-        factors[0, both] = 0.5 * (first + second)[both] / first[both]
-        factors[1, both] = 0.5 * (first + second)[both] / second[both]
+        totals = np.stack([data.weight_sums() - second, second])
+        both = np.all(totals > 0, axis=0)
+        factors = np.divide(0.5 * totals.sum(axis=0), totals, out=np.ones_like(totals), where=both)
         return np.asarray(weights * factors[data.y.astype(int), data.task_of_row])
     if not hasattr(class_weight, "get"):
         raise refused("class_weight", class_weight, "allowed are 'balanced', or None or a dict of label → weight")

@@ -85,7 +85,7 @@ class BestMember(_Baseline):
 
     def _learn(self, data: TaskData) -> Array | None:
         members = dense(data.X)
-        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        weights = data.row_weights
         coef = np.zeros((data.n_tasks, data.n_features), data.dtype)
         self.member_ = np.empty(data.n_tasks, dtype=np.int64)
         for k in range(data.n_tasks):
@@ -141,7 +141,7 @@ class Climatology(_Baseline):
     def _learn(self, data: TaskData) -> Array | None:
         labels = dense(data.X[:, [self._place()]]).ravel()
         labels = np.tile(labels, data.n_tasks) if data.shared else labels
-        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        weights = data.row_weights
         self.seasons_, season = np.unique(labels, return_inverse=True)
         shape = (data.n_tasks, len(self.seasons_))
         sums, totals = np.zeros(shape), np.zeros(shape)
@@ -159,13 +159,11 @@ class Climatology(_Baseline):
         X, tasks, unseen, offset
             As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
-        values, owners, layout, _ = self._rows(X, tasks, unseen)
-        seasons = values[:, :, self._place()] if layout == "aligned" else dense(values[:, [self._place()]])
+        values, owners, shape, _ = self._rows(X, tasks, unseen)
+        seasons = dense(values[:, [self._place()]]).ravel()
         if owners is None:  # every row is of all tasks
-            owners = np.arange(len(self.tasks_))
-        else:
-            seasons = seasons.ravel()
+            seasons, owners = np.repeat(seasons, shape[1]), np.tile(np.arange(shape[1]), shape[0])
         place = np.clip(np.searchsorted(self.seasons_, seasons), 0, len(self.seasons_) - 1)
         known = self.seasons_[place] == seasons
-        normals = np.where(known, self.normals_[owners, place], self.means_[owners])
+        normals = np.where(known, self.normals_[owners, place], self.means_[owners]).reshape(shape)
         return normals if offset is None else normals + read_offset(offset, normals.shape, self.loss_.identity)

@@ -18,17 +18,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._progress import Progress
-from mssl._typing import Array, ClassWeight, Index, RegressorMixin
+from mssl._typing import Array, ClassWeight, RegressorMixin
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
-from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
 from mssl.estimators.fitted import of_version_2, typed
-from mssl.estimators.moments import FromMoments, check_moments, remember_moments
+from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import read_known
 from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
@@ -117,21 +116,14 @@ class BayesianEstimator(TaskEstimator):
         own = bool(folds) and (self.cv is None or isinstance(self.cv, int | np.integer))
         if own:
             warn_of_ids(data)
-        self._fit_tasks(data, folds, X, y)
+        self._fit_tasks(data, X, y, folds)
         if own:
             mapped = data if self.maps_ is None else replace(data, X=self.maps_.map_rows(data.X))
             warn_of_residuals(data, self._residuals(mapped))
         return self
 
-    def _fit_moments(self, moments: Moments) -> Self:
-        """Without folds: densities of single rows, by which candidates are judged, are not among the moments."""
-        check_moments(self)
-        remember_moments(self, moments)
-        data = moments.together().to_tasks()
-        return self._fit_tasks(data, [], data.X, data.y)
-
-    def _fit_tasks(self, data: TaskData, folds: list[Any], X: Any, y: Any) -> Self:
-        """Fit to tasks that were read; callbacks are told X and y."""
+    def _fit_tasks(self, data: TaskData, X: Any, y: Any, folds: Sequence[Any] = ()) -> Self:
+        """Moments have no folds: densities of single rows, by which candidates are judged, are not among them."""
         loss = self._loss()
         options, both = self._options(data, loss)
         features = self.features if isinstance(self.features, str) else tuple(self.features)
@@ -171,7 +163,7 @@ class BayesianEstimator(TaskEstimator):
 
         return report
 
-    def _identity(self, data: TaskData, folds: list[Any]) -> str:
+    def _identity(self, data: TaskData, folds: Sequence[Any]) -> str:
         """Hash of all that decides on the candidates' forecasts; of cv nothing but its folds does."""
         if self.checkpoint is None:
             return ""
@@ -240,7 +232,7 @@ class BayesianEstimator(TaskEstimator):
         features = feature_labels(data.feature_names, data.n_features)
         if ensemble.maps is not None:
             features = ensemble.maps.get_feature_names_out(features)
-        self._input = replace(self._input, tasks=data.tasks, features=features, maps=ensemble.maps)
+        self._note(features=features, maps=ensemble.maps)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
             with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
@@ -290,29 +282,19 @@ class BayesianEstimator(TaskEstimator):
         self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
     ) -> tuple[Forecast, tuple[int, ...], Any]:
         """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
-        values, index, layout, dtype = self._rows(X, tasks, unseen)
-        n, K = values.shape[0], len(self.tasks_)
-        shape: tuple[int, ...] = (n, K)
-        if layout == "aligned":
-            forecast = self._by_rows(values.reshape(n * K, -1), np.tile(np.arange(K), n))
-        elif index is None:
-            made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
-            forecast = made[0].joined(made[1:]).take(np.arange(n * K).reshape(K, n).T.ravel())
-        else:
-            forecast, shape = self._by_rows(values, index), (n,)
+        values, index, shape, dtype = self._rows(X, tasks, unseen)
+        own = np.arange(int(np.prod(shape)))
+        if index is None:  # each row is of all tasks
+            own, index = own // shape[1], own % shape[1]
+        step = max(1, _CHUNK // max(1, values.shape[1]))
+        parts = [slice(start, start + step) for start in range(0, max(len(own), 1), step)]
+        made = [self.ensemble_.forecast(values[own[part]], index[part]) for part in parts]
+        forecast = made[0].joined(made[1:])
         if offset is None:
             self._miss_offset()
         else:
             forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape, self.loss_.identity).ravel())
         return forecast, shape, dtype
-
-    def _by_rows(self, values: Any, index: Index) -> Forecast:
-        step = max(1, _CHUNK // max(1, values.shape[1]))
-        parts = [
-            self.ensemble_.forecast(values[start : start + step], index[start : start + step])
-            for start in range(0, max(values.shape[0], 1), step)
-        ]
-        return parts[0].joined(parts[1:])
 
     def sample_posterior(self, n_samples: int = 100, *, random_state: Any = None) -> Array:
         """Draws of all tasks' weights, in the user's units.
@@ -406,7 +388,7 @@ class BayesianEstimator(TaskEstimator):
         rates = known.input.base_rates
         if rates is not None:  # with one row from anywhere, as in the fit
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
-        self._input = replace(self._input, tasks=tasks, base_rates=rates)
+        self._note(tasks=tasks, base_rates=rates)
         evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
         graph = replace(TaskGraph.from_edges([], tasks.tolist()), evidence=evidence)
         ensemble = replace(self.ensemble_, members=members)

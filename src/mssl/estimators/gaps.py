@@ -44,12 +44,6 @@ _LONGER = 4.0  # factor by which extrapolations of rounds may grow from one to t
 _LOST = 2.0  # growth of a round's change from which on the last extrapolation went too far
 
 
-def has_gaps(spec: FitSpec, data: TaskData) -> bool:
-    """Whether residuals are to be related and some of the targets of an (n, K) table are missing."""
-    plain = data.weights is None and isinstance(data.X, np.ndarray)
-    return spec.structure.relates == "residual" and data.layout != "long" and not data.aligned and plain
-
-
 def complete(data: TaskData) -> tuple[TaskData, Array]:
     """The tasks with a row for every occasion, and the targets by occasion (K, n), NaN where they are missing."""
     K, d = data.n_tasks, data.n_features
@@ -74,24 +68,9 @@ def complete(data: TaskData) -> tuple[TaskData, Array]:
     return whole, known
 
 
-def check_rows(spec: FitSpec, data: TaskData) -> None:
-    """Raise where the fit is not possible on these data, in which targets may be missing."""
-    spec.check(complete(data)[0] if has_gaps(spec, data) else data)
-
-
-def fit_rows(
-    spec: FitSpec, data: TaskData, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
-) -> tuple[TaskData, Prepared, FitResult]:
-    """A fit of data in which targets may be missing; the answer is that of :func:`fit_with_gaps`."""
-    if has_gaps(spec, data):
-        return fit_with_gaps(spec, data, warm, monitor)
-    prepared = spec.prepare(data)
-    return data, prepared, spec.fit(prepared, warm, monitor)
-
-
 def fit_with_gaps(
     spec: FitSpec, data: TaskData, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
-) -> tuple[TaskData, Prepared, FitResult]:
+) -> Fit:
     """Fit r-MSSL to targets of which some are missing.
 
     Parameters

@@ -10,7 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from mssl._typing import ArrayLike, Given
 from mssl._validation import check_instance, refused, warn
-from mssl.data.inputs import feature_labels, is_dask
+from mssl.data.inputs import is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
 from mssl.exceptions import all_or_nothing
@@ -146,14 +146,3 @@ def check_moments(model: Any) -> None:
         raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
     if getattr(model, "relation", "coef") == "residual":
         raise refused("relation", model.relation, "moments say nothing about single residuals: 'coef'", _COMPUTE)
-
-
-def remember_moments(model: Any, moments: Moments) -> None:
-    """Keep what later calls are checked against."""
-    model._begin()
-    d, names = moments.n_features, moments.feature_names
-    model.layout_, model.features_ = "long", feature_labels(names, d)
-    model.n_features_in_ = d
-    vars(model).pop("feature_names_in_", None)
-    if names is not None:
-        model.feature_names_in_ = names

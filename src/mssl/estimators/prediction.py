@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -41,20 +40,20 @@ class Rows(NamedTuple):
 
     Attributes
     ----------
-    values : ndarray or csr_array of shape (N, D), or ndarray of shape (n, K, D) for the aligned layout
-        Features.
+    values : ndarray or csr_array of shape (N, D)
+        Features; of the aligned layout the K rows of an occasion follow each other.
     index : ndarray of shape (N,) or None
         Place of each row's task in ``tasks_``, −1 for tasks that were not there; None where every row is for all tasks
-        (shared), or K rows are (aligned).
-    layout : {"long", "shared", "aligned"}
-        What they are; predictions are of shape (N,), or (n, K) for the latter two.
+        (shared).
+    shape : tuple of int
+        Of the predictions: (N,), or (n, K) for the shared and aligned layouts.
     dtype : dtype
         Of the features as they came, float32 or float64.
     """
 
     values: Any
     index: Index | None  # type: ignore[assignment]  # hides tuple.index, which rows have no use for
-    layout: str
+    shape: tuple[int, ...]
     dtype: DTypeLike
 
 
@@ -64,11 +63,18 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
     task_column: Hashable | None
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
-        """Keep what later calls are checked against: layout, encoder, number and names of features."""
-        features = feature_labels(data.feature_names, data.n_features)
-        self._input = replace(
-            self._input, layout=data.layout, tasks=data.tasks, features=features, encoder=data.encoder
-        )
+        """Keep what later calls are checked against: layout, encoder, number and names of features.
+
+        X is None where the data are moments of chunks in the long layout.
+        """
+        layout, features = data.layout if X is not None else "long", feature_labels(data.feature_names, data.n_features)
+        self._note(layout=layout, tasks=data.tasks, features=features, encoder=data.encoder)
+        if X is None:
+            self.n_features_in_ = data.n_features
+            vars(self).pop("feature_names_in_", None)
+            if data.feature_names is not None:
+                self.feature_names_in_ = data.feature_names
+            return
         self.column_quantiles_ = column_quantiles(data.X, self._n_columns)
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
@@ -126,8 +132,8 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
                     f"X is aligned with shape {values.shape}; give (n, {K}, {d}), because this model has {K} tasks and "
                     f"{d} features."
                 )
-            flat = self._mapped(values.reshape(-1, d))
-            return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
+            owners = np.tile(np.arange(K), len(values))
+            return Rows(self._mapped(values.reshape(-1, d)), owners, values.shape[:2], read.dtype)
         named = read.feature_names is not None
         if self.layout_ != "aligned" and not isinstance(X, Features):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
@@ -140,15 +146,16 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         if labels is not None:
             index = locate_tasks(labels, self.tasks_)
             self._check_unseen(labels, index, unseen)
-            return Rows(self._mapped(values), index, "long", read.dtype)
-        if self.layout_ == "shared":
-            return Rows(self._mapped(values), None, "shared", read.dtype)
-        if self.layout_ == "long" and K == 1:
-            return Rows(self._mapped(values), np.zeros(values.shape[0], dtype=np.int64), "long", read.dtype)
-        raise LayoutError(
-            f"This model knows {K} tasks ({listing(list(self.tasks_))}); say which task each row belongs to, with "
-            f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
-        )
+        elif self.layout_ == "shared":
+            return Rows(self._mapped(values), None, (values.shape[0], K), read.dtype)
+        elif self.layout_ == "long" and K == 1:
+            index = np.zeros(values.shape[0], dtype=np.int64)
+        else:
+            raise LayoutError(
+                f"This model knows {K} tasks ({listing(list(self.tasks_))}); say which task each row belongs to, with "
+                f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
+            )
+        return Rows(self._mapped(values), index, index.shape, read.dtype)
 
     def _own_columns(self, X: Any) -> Any:
         """A frame without columns that are no features; those of a model of a table are found by name.
@@ -187,12 +194,9 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return self._as_given(self._predictor_of(rows), rows.dtype)
 
     def _predictor_of(self, rows: Rows) -> Array:
-        values, index, layout, _ = rows
-        if layout == "aligned":
-            return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
-        if index is None:
-            return np.asarray(values @ self.coef_.T + self.intercept_)
-        return self._by_task(values, index)
+        if rows.index is None:
+            return np.asarray(rows.values @ self.coef_.T + self.intercept_)
+        return self._by_task(rows.values, rows.index).reshape(rows.shape)
 
     def _by_task(self, values: Any, index: Index) -> Array:
         prediction = np.empty(len(index))
@@ -206,13 +210,14 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
             prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
         return prediction
 
+    def _predictor_of_tasks(self, data: TaskData) -> Array:
+        """Linear predictor of the rows of tasks, flat, their features mapped."""
+        rows = Rows(data.X, None if data.shared else data.task_of_row, data.y.shape, data.dtype)
+        return self._predictor_of(rows).T.ravel()
+
     def _residuals(self, data: TaskData) -> Array:
         """Residuals of the rows of tasks, their features mapped, in units of their spread."""
-        if data.shared:
-            predictor = np.ravel(self.coef_ @ data.X.T + self.intercept_[:, None])
-        else:
-            predictor = self._by_task(data.X, data.task_of_row)
-        mean = self.loss_.inverse_link(predictor)
+        mean = self.loss_.inverse_link(self._predictor_of_tasks(data))
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
     def _as_given(self, values: Array, dtype: DTypeLike) -> Array:

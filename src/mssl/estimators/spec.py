@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -102,8 +103,13 @@ class FitSpec(NamedTuple):
         """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
         return self.structure.needs_variances
 
-    def check(self, data: TaskData) -> None:
-        """Raise where the parts do not fit each other or the data."""
+    def has_gaps(self, data: TaskData) -> bool:
+        """Whether residuals are to be related and some of the targets of an (n, K) table are missing."""
+        plain = data.weights is None and isinstance(data.X, np.ndarray)
+        return self.structure.relates == "residual" and data.layout != "long" and not data.aligned and plain
+
+    def check(self, data: TaskData, *, gaps: bool = False) -> None:
+        """Raise where the parts do not fit each other or the data, in which there may be gaps."""
         self.structure.check(data.n_tasks)
         if self.structure.relates == "residual":
             if not self.loss.quadratic:
@@ -113,7 +119,8 @@ class FitSpec(NamedTuple):
                     "relation='residual' relates the errors of least squares",
                     "Use relation='coef', which goes with every loss.",
                 )
-            check_aligned(data)
+            if not gaps:
+                check_aligned(data)
         self.penalty.check()
 
     def prepare(self, data: TaskData) -> Prepared:
@@ -267,10 +274,7 @@ def _edge_finder(
 LARGEST = 1500  # weights: their covariance costs half a second
 
 
-_NO_ERRORS: dict[str, Any] = {"std": None, "dof": None, "log_likelihood": None, "rows": None}
-
-
-def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> dict[str, Any] | LaterErrors:
+def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErrors | None:
     r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed when they are asked for.
 
     Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for other losses than least squares
@@ -282,12 +286,12 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> dict[str,
     coupling C. The square roots of the diagonal of :math:`H^{-1}` are the standard errors, :math:`\operatorname{tr}(s_k
     G_k (H^{-1})_{kk})` are the degrees of freedom that task k uses. That the graph was estimated too is not in them.
 
-    All are None where the model has none: with an ℓ1 penalty, penalties that tie tasks together, or related residuals.
+    None where the model has none: with an ℓ1 penalty, penalties that tie tasks together, or related residuals.
     """
     penalty, one = spec.penalty, np.ones(1)
     plain = penalty.separable and not penalty.thresholds(one).any() and not getattr(penalty, "positive", False)
     if spec.structure.relates != "coef" or not plain or result.W.size > LARGEST:
-        return dict(_NO_ERRORS)
+        return None
     problem = prepared.problem(penalty)
     assert isinstance(problem, CoefficientProblem)
     loss = problem.loss
@@ -304,10 +308,11 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> dict[str,
     )
 
 
+@dataclass(eq=False)
 class LaterErrors(Later[dict[str, Any]]):
     """Standard errors and degrees of freedom, from the curvature of the loss at the fit.
 
-    Parameters
+    Attributes
     ----------
     model : GramQuadratic or DesignQuadratic
         The loss to second order, with ridges.
@@ -321,31 +326,27 @@ class LaterErrors(Later[dict[str, Any]]):
         What is known beside them.
     """
 
-    def __init__(
-        self,
-        model: GramQuadratic | DesignQuadratic,
-        prior: tuple[Structure, StructureStep, float],
-        ridges: Array,
-        units: Array,
-        others: dict[str, Any],
-    ) -> None:
-        self._model, self._prior, self._ridges, self._units, self._others = model, prior, ridges, units, others
+    model: GramQuadratic | DesignQuadratic
+    prior: tuple[Structure, StructureStep, float]
+    ridges: Array
+    units: Array
+    others: dict[str, Any]
 
     def _compute(self) -> dict[str, Any]:
-        K, d = self._model.n_tasks, self._model.n_features
-        grams = np.stack([self._model.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
-        structure, step, mean_variance = self._prior
+        K, d = self.model.n_tasks, self.model.n_features
+        grams = np.stack([self.model.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
+        structure, step, mean_variance = self.prior
         H = np.kron(structure.couple(step, mean_variance).dense(), np.eye(d))
         for k in range(K):
             H[k * d : (k + 1) * d, k * d : (k + 1) * d] += grams[k]
         try:
             inverse = linalg.cho_solve(linalg.cho_factor(H), np.eye(K * d))
         except linalg.LinAlgError:
-            return dict(_NO_ERRORS)
+            return dict.fromkeys(["std", "dof", *self.others])
         own = [inverse[k * d : (k + 1) * d, k * d : (k + 1) * d] for k in range(K)]
-        dof = [np.sum((grams[k] - self._ridges[k] * np.eye(d)) * own[k]) for k in range(K)]
-        std = np.sqrt(np.diag(inverse).reshape(K, d)) * self._units
-        return {"std": std, "dof": np.asarray(dof), **self._others}
+        dof = [np.sum((grams[k] - self.ridges[k] * np.eye(d)) * own[k]) for k in range(K)]
+        std = np.sqrt(np.diag(inverse).reshape(K, d)) * self.units
+        return {"std": std, "dof": np.asarray(dof), **self.others}
 
 
 def log_likelihood(spec: FitSpec, prepared: Prepared, result: FitResult) -> float | None:

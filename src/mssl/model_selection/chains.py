@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Array, Mask
 from mssl._validation import refused
 from mssl.data.layouts import TaskData, subset
-from mssl.estimators.gaps import fit_with_gaps, has_gaps
+from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.spec import FitSpec, graph_penalty_limit, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.losses import Loss
@@ -66,13 +66,9 @@ class Dataset:
         """The rows as task data."""
         return self.data if self.mask is None else subset(self.data, self.mask)
 
-    def has_gaps(self, spec: FitSpec) -> bool:
-        """Whether targets are missing that a fit has to expect: :mod:`mssl.estimators.gaps`."""
-        return has_gaps(spec, self.data)
-
     def prepared(self, spec: FitSpec) -> Prepared:
         """The data, ready to fit; where targets are missing, with those that a first fit expects."""
-        if not self.has_gaps(spec):
+        if not spec.has_gaps(self.data):
             return self._prepared(spec)
         if "gaps" not in self._known:
             self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
@@ -140,7 +136,7 @@ def follow(source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params
         model = configured(template, params)
         spec = model.to_spec(source)
         result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
-        if source.has_gaps(spec):
+        if spec.has_gaps(source.data):
             _, prepared, result = fit_with_gaps(spec, source.rows, result)
         else:
             if result is None:

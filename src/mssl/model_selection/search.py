@@ -41,9 +41,9 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.fitted import Fitted
-from mssl.estimators.gaps import check_rows, fit_with_gaps
+from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.glm import MultiTaskGLM
-from mssl.estimators.moments import FromMoments, check_moments, remember_moments
+from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
@@ -332,7 +332,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         held_out = np.arange(moments.n_folds)[:, None] == data.groups
         splits = Folds(~held_out, held_out)
         columns = replace(data, groups=None)
-        self._fit_columns(template, columns, splits, lambda reader, data: remember_moments(reader, moments))
+        self._fit_columns(template, columns, splits, lambda reader, data: reader._remember_input(None, data))
         return self
 
     def _fit_columns(
@@ -358,7 +358,8 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         given : tuple of (X, y, tasks, sample_weight)
             As they came, for scorers.
         """
-        check_rows(template.to_spec(columns), columns)
+        spec = template.to_spec(columns)
+        spec.check(columns, gaps=spec.has_gaps(columns))
         self._check(template, columns)
         splits.check(columns)
         grid = self._grid()
@@ -555,7 +556,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self.members_ = [dict(member.params) for member in chosen]
         model = clone(configured(template, self.best_params_))._same_input(template)
         spec = model.to_spec(whole.data)
-        if whole.has_gaps(spec):
+        if spec.has_gaps(whole.data):
             data, prepared, result = fit_with_gaps(spec, whole.data, warm)
         else:
             data, prepared = whole.data, whole.prepared(spec)
