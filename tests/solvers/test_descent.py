@@ -38,7 +38,7 @@ def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weight
     z = 1 + np.concatenate([(X if shared else X[k * n : (k + 1) * n]) @ truth[k] for k in range(K)])
     z += rng.standard_normal(K * n)
     c = rng.uniform(0.5, 2.0, K * n) if weights else np.ones(K * n)
-    design = Design.build(make(X), row_weights=c, scale=False, **where)
+    design = Design.build(make(X), row_weights=None if shared else c, scale=False, **where)
     return design, c, z, DesignQuadratic(design, c, z, intercept)
 
 

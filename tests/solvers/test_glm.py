@@ -154,7 +154,7 @@ def test_logistic_intercepts_are_found_from_anywhere(size, seed):
     rng = np.random.default_rng(seed)
     problem = make_problem("bernoulli")
     rows = problem.source.rows
-    predictor = size * rng.normal(size=rows.design.n_total)
+    predictor = size * rng.normal(size=len(rows.y))
     b = rows.best_intercepts(predictor, rng.normal(size=3) * size)
     assert np.all(np.isfinite(b))
     best = rows.design.task_sums(rows.weights * rows.loss.value(rows.y, predictor + rows.design.per_task(b)))

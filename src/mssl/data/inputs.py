@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Given = TypeVar("Given")
+SAFE_SQUARES = (1e-152, 1e152)  # numbers whose squares doubles can hold
+SAFE_POWERS = (1e-70, 1e70)  # numbers whose fourth powers doubles can hold, with room for products in the fit
+LARGEST_EXPONENT = 300.0  # doubles hold exp(300), and its square
 LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
 
 
@@ -47,6 +50,15 @@ def as_matrix(X: object) -> Matrix:
 def dense(X: Matrix) -> Array:
     """A matrix as an array."""
     return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def check_sizes(sizes: Array, allowed: tuple[float, float], what: str, remedy: str) -> None:
+    """Raise where a size is not 0 and not in the range that is allowed; ``what`` names its place and the size."""
+    low, high = allowed
+    odd = np.flatnonzero((sizes > high) | ((sizes > 0) & (sizes < low)))
+    if len(odd):
+        told = what.format(odd[0], sizes[odd[0]])
+        raise DataError(f"{told}; sizes from {low:g} to {high:g} can be computed with. {remedy}")
 
 
 def in_memory(name: str, values: Given) -> Given:
@@ -102,9 +114,6 @@ class CodedTasks:
         """The name of each row's task."""
         names = self.names.tolist()
         return [names[code] for code in self.codes.tolist()]
-
-
-_LARGEST_OFFSET = 300.0  # doubles hold exp(300), and its square
 
 
 def as_table(X: Given, columns: Iterable[Hashable] | None = None) -> Given | DataFrame:
@@ -403,9 +412,9 @@ def read_offset(offset: object, shape: tuple[int, ...], identity: bool = False) 
     values = _numbers_of_rows("offset", offset, shape, remedy)
     if identity and not np.all(np.isfinite(values)):
         raise DataError("offset holds missing or infinite values; give finite numbers, in the units of the targets.")
-    if not identity and not np.all(np.abs(values) <= _LARGEST_OFFSET):
+    if not identity and not np.all(np.abs(values) <= LARGEST_EXPONENT):
         raise DataError(
-            f"offset holds missing values or numbers beyond ±{_LARGEST_OFFSET:g}; give finite numbers on the scale of "
+            f"offset holds missing values or numbers beyond ±{LARGEST_EXPONENT:g}; give finite numbers on the scale of "
             "the linear predictor: for counts the logarithm of the exposure."
         )
     return values

@@ -27,8 +27,11 @@ from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
+    SAFE_POWERS,
+    SAFE_SQUARES,
     CodedTasks,
     as_matrix,
+    check_sizes,
     is_missing,
     listing,
     number_tasks,
@@ -41,8 +44,6 @@ from mssl.data.inputs import (
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
 _FEW = 10  # rows in which a column may be the target by chance
-_SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
-_FOURTH_POWERS = (1e-70, 1e70)  # targets whose fourth powers doubles can hold, with room for products in the fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,21 +375,19 @@ def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
     full = data.n_rows > 0
     sizes = np.zeros(data.n_tasks)
     sizes[full] = np.maximum.reduceat(np.abs(data.y), data.offsets[:-1][full])
-    largest, smallest = float(sizes.max()), float(sizes.min(where=sizes > 0, initial=np.inf))
-    low, high = _SQUARES if free_units else _FOURTH_POWERS
-    if largest > high or 0 < largest < low:
-        why, suit = "", ""
-        if not free_units:
-            why, suit = ", penalties or noise of this model are in their units", " (and penalties and noise to suit)"
-        raise DataError(
-            f"The targets are of size {largest:.2g}{why}; sizes from {low:g} to {high:g} can be computed with. "
-            f"Give y in other units{suit}."
-        )
-    if largest > _FOURTH_POWERS[1] * smallest:
-        names = list(data.tasks[(sizes > 0) & (largest > _FOURTH_POWERS[1] * sizes)])
+    largest, smallest = sizes.max(), sizes.min(where=sizes > 0, initial=np.inf)
+    why, suit = "", ""
+    if not free_units:
+        why, suit = ", penalties or noise of this model are in their units", " (and penalties and noise to suit)"
+    allowed = SAFE_SQUARES if free_units else SAFE_POWERS
+    check_sizes(
+        sizes.max(keepdims=True), allowed, f"The targets are of size {{1:.2g}}{why}", f"Give y in other units{suit}."
+    )
+    if largest > SAFE_POWERS[1] * smallest:
+        names = list(data.tasks[(sizes > 0) & (largest > SAFE_POWERS[1] * sizes)])
         raise DataError(
             f"The targets of tasks {listing(names)} are smaller than those of others by a factor beyond "
-            f"{_FOURTH_POWERS[1]:g} ({smallest:.2g} beside {largest:.2g}); give the tasks' targets in comparable units."
+            f"{SAFE_POWERS[1]:g} ({smallest:.2g} beside {largest:.2g}); give the tasks' targets in comparable units."
         )
 
 

@@ -498,7 +498,7 @@ def _of_tasks(
         order = np.argsort(group, kind="stable")
         X, y, group, c = X[order], y[order], group[order], None if c is None else c[order]
     filled, starts = np.unique(group, return_index=True)
-    pieces = Design.build(X, np.append(starts, len(y)), row_weights=c, scales=scales)
+    pieces = Design.build(X, np.append(starts, len(y)), row_weights=c, scale=False).dearer(scales)
     c = np.ones(len(y)) if c is None else c
     n = pieces.task_sums(c)
     # The mean of deviations from a first value has more digits than that of the values.

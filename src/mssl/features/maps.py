@@ -21,6 +21,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, h
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
+from mssl.data.inputs import SAFE_SQUARES, check_sizes, dense
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.kernels.threads import SingleThreaded
@@ -480,7 +481,6 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline+interactions": (Linear, Spline, Interactions),
 }
 _CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
-_SQUARES = (1e-152, 1e152)  # columns whose squares doubles can hold
 _RIDGE = 1e-3  # of the regression whose residuals pairs are screened by: rows of one added for each row
 
 
@@ -560,7 +560,8 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         """
         maps = self.parts()
         values = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
-        _check_sizes(values)
+        sizes = np.ravel(dense(abs(values).max(axis=0)))  # spreads are roots of mean squares
+        check_sizes(sizes, SAFE_SQUARES, "Column {} of X is of size {:.2g}", "Give it in other units.")
         if sparse.issparse(values) and any(type(made) is not Linear for made in maps):
             raise DataError(
                 f"features is {self.maps!r} and X is sparse; sparse X takes features='linear' only. Give a dense X "
@@ -660,19 +661,6 @@ def _as_map(made: Any, allowed: str) -> FeatureMap:
     if isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform")):
         raise refused("features", made, allowed)
     return Transformed(made)
-
-
-def _check_sizes(X: Any) -> None:
-    """Raise where squares of a column are beyond what doubles hold: its spread could not be computed."""
-    largest = abs(X).max(axis=0)
-    largest = np.ravel(largest.toarray() if sparse.issparse(largest) else largest)
-    low, high = _SQUARES
-    strange = np.flatnonzero((largest > high) | ((largest > 0) & (largest < low)))
-    if len(strange):
-        raise DataError(
-            f"Column {strange[0]} of X is of size {largest[strange[0]]:.2g}; sizes from {low:g} to {high:g} can be "
-            "computed with. Give it in other units."
-        )
 
 
 def _residuals(features: Array, targets: Array, task_of_row: Any, weights: Array) -> Array:

@@ -20,6 +20,7 @@ from sklearn.base import clone
 from mssl._typing import Array, Mask
 from mssl._validation import check_array, check_number, check_whole_number, finite, refused
 from mssl.data.design import Design
+from mssl.data.inputs import SAFE_POWERS, check_sizes
 from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import DataError, ParameterError
 from mssl.kernels.threads import threads_for
@@ -297,14 +298,19 @@ def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits
 
 def build_design(data: TaskData, settings: Settings) -> Design:
     """The features of all tasks, centred and scaled as the settings say."""
-    return Design.build(
+    design = Design.build(
         data.X,
         None if data.shared else data.offsets,
         data.n_tasks,
         data.weights,
         centre=settings.fit_intercept,
         scale=settings.scale_features,
-    ).dearer(settings.factors(data.n_features))
+    )
+    if not settings.scale_features:
+        told = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
+        remedy = "Use features='linear', or other units (and penalties to suit)."
+        check_sizes(design.stored.largest(), SAFE_POWERS, told, remedy)
+    return design.dearer(settings.factors(data.n_features))
 
 
 def mean_of_settings(base: GramQuadratic | DesignQuadratic, noise: Array, settings: Settings) -> float:

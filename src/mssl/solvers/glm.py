@@ -178,12 +178,12 @@ class GLMRows:
 
     def null_quadratic(self) -> Quadratic:
         """The quadratic at the fit of intercepts alone."""
-        predictor = np.zeros(self.design.n_total)
+        predictor = np.zeros(len(self.y))
         return self.working_quadratic(predictor, self.best_intercepts(predictor))
 
     def null_gradient(self) -> Array:
         """Gradient of the loss in W at the fit of intercepts alone, noise precisions 1, (K, d)."""
-        eta = self.design.per_task(self.best_intercepts(np.zeros(self.design.n_total)))
+        eta = self.design.per_task(self.best_intercepts(np.zeros(len(self.y))))
         return self.design.backproject(self.weights * self.loss.gradient(self.y, eta))
 
 
@@ -473,7 +473,7 @@ def _search(
     # To first order the best intercepts follow the predictors' weighted mean.
     c = loss.curvature(point)
     totals = rows.design.task_sums(c)
-    drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
+    drift = rows.design.task_sums(c * move) / np.where(totals > 0, totals, 1.0)
     for halvings in range(_HALVINGS):
         V = point.W + t * D
         new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)

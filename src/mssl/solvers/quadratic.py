@@ -273,8 +273,8 @@ class DesignQuadratic(_Quadratic):
         self.design, self.c, self.intercept = design, np.array(c, dtype=float), intercept
         self.totals = design.task_sums(self.c)
         self.safe_totals = np.where(self.totals > 0, self.totals, 1.0)
-        self.target_means = design.task_dots(self.c, z) / self.safe_totals if intercept else np.zeros(design.n_tasks)
-        self.target = design.less(z, self.target_means)
+        self.target_means = design.task_sums(self.c * z) / self.safe_totals if intercept else np.zeros(design.n_tasks)
+        self.target = z - design.per_task(self.target_means)
         self.constants = 0.5 * design.task_sums(self.c * self.target**2)
         # With Σ c·target = 0 the features need no centring here.
         self.linear = design.backproject(self.c * self.target)
@@ -308,7 +308,7 @@ class DesignQuadratic(_Quadratic):
             return np.zeros(len(self.c))
         fit = self.design.predictor(W)
         if self.intercept:
-            fit = self.design.less(fit, self.design.task_dots(self.c, fit) / self.safe_totals)
+            fit = fit - self.design.per_task(self.design.task_sums(self.c * fit) / self.safe_totals)
         return fit
 
     def residual(self, W: Array) -> Array:
@@ -445,15 +445,15 @@ def make_quadratic(
     if not intercept:
         gram = design.gram(weights, intercept=False)
         weighted = c * z
-        return GramQuadratic(gram, design.backproject(weighted), 0.5 * design.task_dots(weighted, z), scale)
+        return GramQuadratic(gram, design.backproject(weighted), 0.5 * design.task_sums(weighted * z), scale)
     totals = design.task_sums(c)
     safe = np.where(totals > 0, totals, 1.0)
-    target_means = design.task_dots(c, z) / safe
-    target = design.less(z, target_means)
+    target_means = design.task_sums(c * z) / safe
+    target = z - design.per_task(target_means)
     weighted = c * target
     gram, sums, linear = design.normal_equations(weights, weighted)
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
-    constants = 0.5 * design.task_dots(weighted, target)
+    constants = 0.5 * design.task_sums(weighted * target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
 
 
