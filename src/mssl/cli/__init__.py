@@ -57,8 +57,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
-        return _with_lines(command) if isinstance(command, click.Command) else None
+        command: click.Command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -69,14 +69,6 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
-def _with_lines(command: click.Command) -> click.Command:
-    """Make click see the marks in raw docstrings of paragraphs whose lines stay as they are."""
-    command.help = (command.help or "").replace("\\b\n", "\b\n")
-    for below in getattr(command, "commands", {}).values():
-        _with_lines(below)
-    return command
 
 
 @click.command(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

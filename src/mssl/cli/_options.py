@@ -8,12 +8,12 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass, is_dataclass
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
@@ -177,16 +177,7 @@ def _option(found: re.Match[str]) -> str:
     return f"--set {name}={value}"
 
 
-Command: TypeAlias = Callable[..., None]
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-quiet_option = click.option(
-    "--quiet",
-    "-q",
-    is_flag=True,
-    is_eager=True,
-    help="Print no notes and no summaries: nothing but errors, and the tables of compare and select.",
-)
-jobs_option = click.option("--jobs", type=int, help="Worker processes, -1 for all cores; the answer is the same.")
+Kind = TypeVar("Kind", bound=click.Command)
 
 
 class _StandardError(logging.Handler):
@@ -203,79 +194,15 @@ def _start_logging(ctx: click.Context, param: click.Parameter, level: str) -> No
         logger.addHandler(_StandardError())
 
 
-log_option = click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    expose_value=False,
-    callback=_start_logging,
-    help="What is said on standard error: every stage, long work now and then, notes, errors alone.",
-)
-
-
-def collect(kind: type, name: str, options: Iterable[Callable[..., Any]]) -> Callable[[Command], Command]:
-    """Give a command these options; those that are fields of a dataclass arrive as one object of a name."""
-    names = {part.name for part in fields(kind)}
-
-    def add(command: Command) -> Command:
-        @wraps(command)
-        def collected(**given: Any) -> None:
-            own = kind(**{key: given.pop(key) for key in names & given.keys()})
-            command(**{name: own}, **given)
-
-        for option in reversed([*options]):
-            collected = option(collected)
-        return collected
-
-    return add
-
-
-@dataclass(frozen=True)
-class Running:
-    """How a command that fits runs, and what it prints."""
-
-    jobs: int | None
-    seed: int
-    resume: bool
-    as_json: bool
-    quiet: bool
-
-    def record(self, path: str | None) -> Path | None:
-        """The file of finished work, beside the file that a command writes at its end; None without --resume."""
-        if self.resume and path is None:
-            raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
-        return Path(f"{path}.checkpoint") if self.resume else None
-
-    def parameters(self, record: Path | None) -> Json:
-        """The same for estimators and searches; `record` is the file of finished work."""
-        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(sys.stderr.isatty() and not self.quiet)}
-
-
-def running_options(seed: str, record: str) -> Callable[[Command], Command]:
-    """The options of a command that fits, which gets them as ``run``: what --seed and --resume do is said here."""
-    resume = f"Keep finished work in {record}; called again after it was stopped, the command continues from there."
-    options = [
-        jobs_option,
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=seed),
-        click.option("--resume", is_flag=True, help=resume),
-        *(json_option, quiet_option, log_option),
-    ]
-    return collect(Running, "run", options)
-
-
-safe_csv_option = click.option(
-    "--safe-csv/--no-safe-csv",
-    "safe",
-    default=None,
-    help="Keep names from acting as formulas in a spreadsheet or on a terminal: an apostrophe before =, +, -, @, "
-    "escapes spelt out. By default where a name needs it, with a note.",
-)
-edges_option = click.option(
-    "--edges",
-    type=click.Path(),
-    help="Table of the edges between tasks, for s2m2r: two columns of tasks, and one named weight if they differ.",
-)
+def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
+    """Names out of a comma-separated option."""
+    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if names == [] and param.name == "features":
+        raise click.UsageError(
+            f"--features {text!r} names no column; give names separated by commas, such as --features wind,sun, "
+            "or leave the option out to use all columns."
+        )
+    return names
 
 
 def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> Json:
@@ -292,6 +219,142 @@ def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...
     return parsed
 
 
-def settings_option(help_text: str) -> Callable[..., Any]:
-    """``--set NAME=VALUE``, any number of times, as a dict."""
-    return click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", callback=_parsed, help=help_text)
+def command(
+    function: Callable[..., None],
+    kind: type[Kind] = click.Command,  # type: ignore[assignment]  # mypy allows no default of a type variable
+    **how: Any,
+) -> Kind:
+    """A command whose options are the parameters of a function.
+
+    A parameter is annotated with its type, its help and, where needed, settings for click; ``names`` among them are how
+    the option is written. One without a help is an argument. A parameter of a dataclass stands for the options that
+    its fields are, which several commands share.
+    """
+    # Docstrings are raw: click has to see the marks of paragraphs whose lines stay as they are.
+    text = cleandoc(function.__doc__ or "").replace("\\b\n", "\b\n")
+
+    def called(**given: Any) -> None:
+        _make(function, given)
+
+    return kind(function.__name__, callback=called, params=[*_parameters(function)], help=text, **how)
+
+
+def _make(made: Callable[..., Any], given: Json) -> Any:
+    """Call a function, or make a dataclass, with those of the given values that are its parameters."""
+    kinds = get_type_hints(made)
+    shared = {name: _make(kinds[name], given) for name in signature(made).parameters if is_dataclass(kinds[name])}
+    return made(**shared, **{name: given[name] for name in signature(made).parameters if name in given})
+
+
+def _parameters(made: Callable[..., Any]) -> Iterator[click.Parameter]:
+    hints = get_type_hints(made, include_extras=True)
+    for name, parameter in signature(made).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from _parameters(hints[name])
+            continue
+        kind, *(help_text, settings) = (*get_args(hints[name]), {})[:3]
+        yield _parameter(name, parameter.default, kind, help_text, dict(settings))
+
+
+def _parameter(name: str, default: Any, kind: Any, help_text: str, settings: Json) -> click.Parameter:
+    """The argument or the option that an annotated parameter stands for."""
+    if not help_text:
+        return click.Argument([name], required=default is Parameter.empty, **settings)
+    inner = next((part for part in (kind, *get_args(kind)) if get_origin(part) is Literal or part in _TYPES), str)
+    usual = {"type": click.Choice(get_args(inner))} if get_origin(inner) is Literal else _TYPES[inner]
+    if default is Parameter.empty:
+        usual = {"required": True, **usual}
+    else:
+        usual = {"default": default, "show_default": default not in (None, False), **usual}
+    written = settings.pop("names", [f"--{name.replace('_', '-')}"])
+    return click.Option([*written, name], help=help_text, **(usual | settings))
+
+
+Names: TypeAlias = list[str] | None
+PATH: Json = {"type": click.Path()}
+OUTPUT = PATH | {"names": ["--output", "-o"]}
+# How values of these types are read; text is taken as it comes.
+_TYPES: dict[Any, Json] = {
+    bool: {"type": bool, "is_flag": True},
+    int: {"type": int},
+    float: {"type": float},
+    str: {"type": str},
+    list[str]: {"type": str, "callback": _names},
+    Json: {"type": str, "multiple": True, "required": False, "metavar": "NAME=VALUE", "callback": _parsed},
+}
+File: TypeAlias = Annotated[str, "", PATH]
+Jobs: TypeAlias = Annotated[int | None, "Worker processes, -1 for all cores; the answer is the same."]
+Settings: TypeAlias = Annotated[
+    Json, "Fix a parameter instead of choosing it, such as graph_penalty=0.3.", {"names": ["--set"]}
+]
+Edges: TypeAlias = Annotated[
+    str | None,
+    "Table of the edges between tasks, for s2m2r: two columns of tasks, and one named weight if they differ.",
+    PATH,
+]
+SafeCSV: TypeAlias = Annotated[
+    bool | None,
+    "Keep names from acting as formulas in a spreadsheet or on a terminal: an apostrophe before =, +, -, @, escapes "
+    "spelt out. By default where a name needs it, with a note.",
+    {"names": ["--safe-csv/--no-safe-csv"]},
+]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command answers: in words, or as one JSON document."""
+
+    as_json: Annotated[bool, "Print one JSON document instead of text.", {"names": ["--json"]}] = False
+
+    def tell(self, document: Any, show: Callable[[Any], object], *, quiet: bool = False) -> None:
+        """Print what a command has found; `show` prints it for people, unless they want nothing."""
+        if self.as_json:
+            print_json(document)
+        elif not quiet:
+            show(document)
+
+
+@dataclass(frozen=True)
+class Telling(Answer):
+    """What a command that works for a while prints, and how much it says meanwhile."""
+
+    quiet: Annotated[
+        bool,
+        "Print no notes and no summaries: nothing but errors, and the tables of compare and select.",
+        {"names": ["--quiet", "-q"], "is_eager": True},
+    ] = False
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        "What is said on standard error: every stage, long work now and then, notes, errors alone.",
+        {"expose_value": False, "callback": _start_logging},
+    ] = "info"
+
+    @property
+    def verbose(self) -> int:
+        """Whether bars are shown, as estimators take it."""
+        return int(sys.stderr.isatty() and not self.quiet)
+
+
+@dataclass(frozen=True)
+class Running(Telling):
+    """How a command that fits runs."""
+
+    jobs: Jobs = None
+    seed: Annotated[
+        int, "Which rows go into which fold, and which halves are looked at.", {"type": click.IntRange(0)}
+    ] = 0
+    resume: Annotated[
+        bool,
+        "Keep finished work in FILE.checkpoint, beside the file of --save (of compare: in this folder); called again "
+        "after it was stopped, the command continues from there.",
+    ] = False
+
+    def record(self, path: str | None) -> Path | None:
+        """The file of finished work, beside the file that a command writes at its end; None without --resume."""
+        if self.resume and path is None:
+            raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
+        return Path(f"{path}.checkpoint") if self.resume else None
+
+    def parameters(self, record: Path | None) -> Json:
+        """The same for estimators and searches; `record` is the file of finished work."""
+        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": self.verbose}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
@@ -17,7 +15,7 @@ from sklearn.model_selection import KFold
 
 from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
-from mssl.cli._options import Command, collect
+from mssl.cli._options import File, Names
 from mssl.data.encoding import ColumnSchema, ColumnValues, Features
 from mssl.data.folds import TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
@@ -40,31 +38,20 @@ from mssl.files.tables import (
 )
 from mssl.methods import Family, lacks_graph
 
-Names = list[str] | None
-
-
-def names_in(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
-    """Names out of a comma-separated option."""
-    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-    if names == [] and param.name == "features":
-        raise click.UsageError(
-            f"--features {text!r} names no column; give names separated by commas, such as --features wind,sun, "
-            "or leave the option out to use all columns."
-        )
-    return names
-
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """What the columns of a table mean: the file, and the options of all commands that read one, with their helps."""
+    """The table that a command reads, and what its columns mean."""
 
-    data: str
+    data: File
     task: Annotated[str, "Column that names the task of each row."]
     target: Annotated[str, "Column to predict."]
     features: Annotated[Names, "Columns to predict from, separated by commas; all others by default."] = None
     drop: Annotated[Names, "Columns to leave out, separated by commas."] = None
     categorical: Annotated[
-        Names, "Columns whose values are categories whatever they look like, such as codes, separated by commas."
+        Names,
+        "Columns whose values are categories whatever they look like, such as codes, separated by commas.",
+        {"metavar": "COL"},
     ] = None
     time: Annotated[str | None, "Column that says which rows of all tasks belong together (needed by r-mssl)."] = None
     group: Annotated[
@@ -83,36 +70,6 @@ class TableOptions:
         Literal["error", "drop"] | None,
         "Rows without a target: refuse, or leave out. By default refused with --missing error, else left out.",
     ] = None
-    edges: str | None = None  # of commands that take a graph
-
-
-def _option(part: Field[Any], hint: Any) -> Callable[[Command], Command]:
-    """The option of a field that is annotated with its help."""
-    kind, help_text = get_args(hint)
-    words = [word for inner in (kind, *get_args(kind)) if get_origin(inner) is Literal for word in get_args(inner)]
-    more: Json = {"required": True}
-    if part.default is not NO_DEFAULT:
-        more = {"default": part.default, "show_default": part.default is not None}
-    more |= {"type": click.Choice(words)} if words else {}
-    more |= {"callback": names_in} if kind == Names else {}
-    more |= {"metavar": "COL"} if part.name == "categorical" else {}
-    return click.option(f"--{part.name.replace('_', '-')}", help=help_text, **more)
-
-
-_HINTS = get_type_hints(TableOptions, include_extras=True)
-# The argument DATA and the options that say what its columns mean; a command gets them as ``table``.
-table_options = collect(
-    TableOptions,
-    "table",
-    [
-        click.argument("data", type=click.Path()),
-        *(
-            _option(part, _HINTS[part.name])
-            for part in fields(TableOptions)
-            if get_origin(_HINTS[part.name]) is Annotated
-        ),
-    ],
-)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,8 +139,8 @@ class Training:
         return model.fit(**(given | {"X": self.features}))
 
 
-def read_training(table: TableOptions) -> Training:
-    """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
+def read_training(table: TableOptions, edges: str | None = None) -> Training:
+    """Read a table, and one of edges, as tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
     task, target, drop = table.task, table.target, table.drop or []
     if table.time is not None and (table.group is not None or table.order not in (None, table.time)):
         raise click.UsageError(
@@ -246,7 +203,7 @@ def read_training(table: TableOptions) -> Training:
         varies=varies,
         dropped=encoded.dropped,
         given=given,
-        edges=None if table.edges is None else _read_edges(table.edges, names.tolist()),
+        edges=None if edges is None else _read_edges(edges, names.tolist()),
     )
 
 
@@ -308,11 +265,11 @@ def _by_time(tasks: Labels, counts: Index, moments: Labels) -> Index:
 
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-_ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "missing_target", "edges")  # not lazily
+_ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "missing_target", "edges", "report")
 
 
 def read_moments(
-    address: str, model: Any, method: str, progress: bool, table: TableOptions, page: str | None
+    address: str, model: Any, method: str, progress: bool, table: TableOptions, beside: Json
 ) -> tuple[Training, Moments]:
     """Moments of all files that a pattern or a folder names.
 
@@ -326,8 +283,8 @@ def read_moments(
         Whether to show Dask's bar.
     table : TableOptions
         What the columns mean.
-    page : str or None
-        The report that is asked for, which needs the rows.
+    beside : dict
+        Other options that were given, of which some need the rows.
     """
     if table.family not in ("auto", "gaussian"):
         raise click.UsageError(
@@ -336,7 +293,7 @@ def read_moments(
         )
     if not hasattr(model, "fit_moments"):
         raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-    given = [name for name in _ROWS_ONLY if getattr(table, name) is not None] + (["report"] if page else [])
+    given = [name for name, value in (vars(table) | beside).items() if name in _ROWS_ONLY and value is not None]
     if given:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs all rows in memory; leave it out with --dask.")
     if table.missing != "error":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from glob import glob
-from typing import Any
+from typing import Annotated, Literal, TypeAlias
 
 import click
 import numpy as np
@@ -12,17 +11,19 @@ import numpy as np
 from mssl._typing import Json
 from mssl._validation import refused
 from mssl.cli._options import (
+    OUTPUT,
+    PATH,
+    Settings,
+    Telling,
     check_picture,
     check_target,
+    command,
     in_options,
-    json_option,
-    log_option,
     plain,
     print_facts,
-    print_json,
-    quiet_option,
-    settings_option,
 )
+
+Region: TypeAlias = tuple[float, float, float, float]
 
 
 def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:
@@ -35,7 +36,7 @@ def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
         ) from None
 
 
-def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> Region | None:
     if value is None:
         return None
     try:
@@ -45,13 +46,12 @@ def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     return west, east, south, north
 
 
+_YEARS: Json = {"type": str, "metavar": "FIRST:LAST", "callback": _years}
 _LEFT_OUT = {
     "locations_at_sea": "at sea (--all-cells keeps them)",
     "locations_not_observed": "observed too seldom in the training years",
     "locations_not_modelled": "with gaps in a member, or outside its grid",
 }
-
-
 _RIVALS = (
     ("climatology", "climatology", ""),
     ("average", "average", ", members bias-corrected"),
@@ -59,47 +59,27 @@ _RIVALS = (
 )
 
 
-@click.command()
-@click.option("--members", required=True, multiple=True, help="Files of the models; a pattern such as 'cmip/*.nc'.")
-@click.option("--observations", required=True, type=click.Path(), help="File of the observation.")
-@click.option("--variable", help="Variable to combine, such as tas; needed where files have several.")
-@click.option("--observed-variable", help="Its name in the observation's file, where it is another one.")
-@click.option("--region", callback=_region, help="west,east,south,north in degrees.")
-@click.option("--train", required=True, callback=_years, metavar="FIRST:LAST", help="Years to learn from.")
-@click.option("--test", required=True, callback=_years, metavar="FIRST:LAST", help="Years to predict.")
-@click.option(
-    "--method", default="r-mssl", show_default=True, help="p-mssl, r-mssl, bayesian, or any name of mssl.presets."
-)
-@click.option("--raw", is_flag=True, help="Combine values as they are, not anomalies (the paper's way).")
-@click.option(
-    "--regrid",
-    type=click.Choice(["bilinear", "nearest"]),
-    default="bilinear",
-    show_default=True,
-    help="How members are brought to the observation's grid.",
-)
-@click.option("--all-cells", is_flag=True, help="Keep cells at sea.")
-@settings_option("Fix a parameter instead of choosing it.")
-@click.option("--output", "-o", type=click.Path(), help="NetCDF file to write.")
-@click.option("--picture", type=click.Path(), help="Maps of gains and leading members to write (.png, .pdf or .svg).")
-@click.option("--save", type=click.Path(), help="File of the fitted model to write (.npz), for mssl graph and report.")
-@json_option
-@quiet_option
-@log_option
+@command
 def climate(
-    members: tuple[str, ...],
-    observations: str,
-    variable: str | None,
-    observed_variable: str | None,
-    method: str,
-    all_cells: bool,
-    fixed: Json,
-    output: str | None,
-    picture: str | None,
-    save: str | None,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
+    *,
+    members: Annotated[tuple[str, ...], "Files of the models; a pattern such as 'cmip/*.nc'.", {"multiple": True}],
+    observations: Annotated[str, "File of the observation.", PATH],
+    variable: Annotated[str | None, "Variable to combine, such as tas; needed where files have several."] = None,
+    observed_variable: Annotated[str | None, "Its name in the observation's file, where it is another one."] = None,
+    region: Annotated[Region | None, "west,east,south,north in degrees.", {"type": str, "callback": _region}] = None,
+    train: Annotated[tuple[int, int], "Years to learn from.", _YEARS],
+    test: Annotated[tuple[int, int], "Years to predict.", _YEARS],
+    method: Annotated[str, "p-mssl, r-mssl, bayesian, or any name of mssl.presets."] = "r-mssl",
+    raw: Annotated[bool, "Combine values as they are, not anomalies (the paper's way)."] = False,
+    regrid: Annotated[
+        Literal["bilinear", "nearest"], "How members are brought to the observation's grid."
+    ] = "bilinear",
+    all_cells: Annotated[bool, "Keep cells at sea."] = False,
+    fixed: Settings,
+    output: Annotated[str | None, "NetCDF file to write.", OUTPUT] = None,
+    picture: Annotated[str | None, "Maps of gains and leading members to write (.png, .pdf or .svg).", PATH] = None,
+    save: Annotated[str | None, "File of the fitted model to write (.npz), for mssl graph and report.", PATH] = None,
+    run: Telling,
 ) -> None:
     r"""Combine climate models with observations, one task per grid cell, and say how good that is.
 
@@ -136,14 +116,23 @@ def climate(
     check_picture(picture, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
-    model = make_estimator(method, "gaussian", fixed, verbose=int(sys.stderr.isatty() and not quiet))
+    model = make_estimator(method, "gaussian", fixed, verbose=run.verbose)
     if save is not None and isinstance(model, Climatology):
         raise refused("save", save, "the climatology is no model that could be saved", "Leave --save out.")
     observed = open_field(observations, observed_variable or variable)
     if picture is not None:
         map_places(observed)
     answer, fitted = combine(
-        open_members(paths, variable), observed, estimator=model, land_only=not all_cells, return_model=True, **options
+        open_members(paths, variable),
+        observed,
+        estimator=model,
+        land_only=not all_cells,
+        return_model=True,
+        region=region,
+        train=train,
+        test=test,
+        raw=raw,
+        regrid=regrid,
     )
     answer.attrs["method"] = method
     figure = None if picture is None else plot_combination(answer)[0].figure
@@ -166,10 +155,8 @@ def climate(
         "picture": picture,
         "model": save,
     }
-    if as_json:
-        print_json(facts)
-    elif not quiet:
-        _show(facts, answer["prediction"].attrs["units"])
+    units = answer["prediction"].attrs["units"]
+    run.tell(facts, lambda found: _show(found, units), quiet=run.quiet)
 
 
 def _show(facts: Json, units: str) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
 
 from mssl._typing import Json
 from mssl.cli._options import (
+    PATH,
+    Edges,
+    Names,
     Running,
     check_picture,
     check_target,
-    edges_option,
+    command,
     forget_running,
     print_facts,
-    print_json,
     print_table,
-    running_options,
     standard_output,
 )
-from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
+from mssl.cli._tables import TableOptions, Training, read_training
 from mssl.data.folds import Folds
 from mssl.exceptions import DataError
 from mssl.judge.compare import compare_methods
@@ -30,18 +31,18 @@ from mssl.methods import BAYESIAN, make_estimator
 _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 
 
-@click.command()
-@table_options
-@edges_option
-@click.option(
-    "--methods",
-    callback=names_in,
-    help="Methods to compare, separated by commas; the first is the one that others are held to.",
-)
-@click.option("--folds", type=click.IntRange(2, 50), default=5, show_default=True, help="Parts to test on in turn.")
-@click.option("--picture", type=click.Path(), help="Picture of the comparison to write (.png, .pdf or .svg).")
-@running_options("Which rows go into which part.", "DATA.compare.checkpoint in this folder")
-def compare(methods: list[str] | None, folds: int, picture: str | None, run: Running, table: TableOptions) -> None:
+@command
+def compare(
+    *,
+    table: TableOptions,
+    edges: Edges = None,
+    methods: Annotated[
+        Names, "Methods to compare, separated by commas; the first is the one that others are held to."
+    ] = None,
+    folds: Annotated[int, "Parts to test on in turn.", {"type": click.IntRange(2, 50)}] = 5,
+    picture: Annotated[str | None, "Picture of the comparison to write (.png, .pdf or .svg).", PATH] = None,
+    run: Running,
+) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
     By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
@@ -55,7 +56,7 @@ def compare(methods: list[str] | None, folds: int, picture: str | None, run: Run
       mssl compare pairs.csv --task pair --target label --methods logistic,pooled,p-mssl --json
     """
     check_picture(picture, table.data)
-    training = read_training(table)
+    training = read_training(table, edges)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = methods or [alone, "pooled", "p-mssl", BAYESIAN]
     record = run.record(f"{Path(table.data).name}.compare")
@@ -64,10 +65,7 @@ def compare(methods: list[str] | None, folds: int, picture: str | None, run: Run
         draw_comparison(outcome, picture)
     if record is not None:
         record.unlink()
-    if run.as_json:
-        print_json(outcome)
-    else:
-        _show_comparison(outcome)
+    run.tell(outcome, _show_comparison)
 
 
 def cross_validate(training: Training, names: list[str], folds: int, seed: int, **how: Any) -> Json:
@@ -154,28 +152,21 @@ def draw_comparison(outcome: Json, path: str) -> None:
     figure.savefig(path, dpi=200)
 
 
-@click.command()
-@table_options
-@click.option(
-    "--method",
-    type=click.Choice(["p-mssl", "r-mssl"]),
-    default="p-mssl",
-    show_default=True,
-    help="Graph over the tasks' weights, or over their residuals (needs --time).",
-)
-@click.option("--threshold", type=float, default=0.9, show_default=True, help="How often an edge has to be found.")
-@click.option("--subsamples", type=click.IntRange(2), default=100, show_default=True, help="Halves to look at.")
-@click.option(
-    "--subsample",
-    type=click.Choice(["features", "samples", "coefficients"]),
-    default="features",
-    show_default=True,
-    help="Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
-)
-@click.option("--save", "path", type=click.Path(), help="File (.npz) to write the selection to, for mssl graph.")
-@running_options("Which halves are drawn.", "FILE.checkpoint, beside the file of --save")
+@command
 def select(
-    method: str, threshold: float, subsamples: int, subsample: str, path: str | None, run: Running, table: TableOptions
+    *,
+    table: TableOptions,
+    method: Annotated[
+        Literal["p-mssl", "r-mssl"], "Graph over the tasks' weights, or over their residuals (needs --time)."
+    ] = "p-mssl",
+    threshold: Annotated[float, "How often an edge has to be found."] = 0.9,
+    subsamples: Annotated[int, "Halves to look at.", {"type": click.IntRange(2)}] = 100,
+    subsample: Annotated[
+        Literal["features", "samples", "coefficients"],
+        "Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
+    ] = "features",
+    save: Annotated[str | None, "File (.npz) to write the selection to, for mssl graph.", PATH] = None,
+    run: Running,
 ) -> None:
     r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
 
@@ -187,8 +178,8 @@ def select(
     """
     import mssl
 
-    check_target(path, table.data)
-    record = run.record(path)
+    check_target(save, table.data)
+    record = run.record(save)
     training = read_training(table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
@@ -201,8 +192,8 @@ def select(
     )
     training.fit(selection)
     forget_running(selection)
-    if path is not None:
-        mssl.save(selection, path)
+    if save is not None:
+        mssl.save(selection, save)
     if record is not None:
         record.unlink(missing_ok=True)
     edges = selection.graph_.support()
@@ -211,12 +202,14 @@ def select(
         "edges": len(edges),
         "threshold": threshold,
         "expected_false_edges": selection.expected_false_edges_,
-        "file": path,
+        "file": save,
     }
-    if run.as_json:
-        print_json(facts | {"stable_edges": [edge._asdict() for edge in edges]})
-    elif not run.quiet or path is None:
+
+    def show(document: Json) -> None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items())
         listed = edges[: _SHOWN if standard_output().isatty() else None]
         print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")
+
+    document = facts | {"stable_edges": [edge._asdict() for edge in edges]}
+    run.tell(document, show, quiet=run.quiet and save is not None)

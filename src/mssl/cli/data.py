@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import click
 import numpy as np
 
 from mssl._typing import Json
-from mssl.cli._options import check_target, jobs_option, json_option, print_json, print_table
+from mssl.cli._options import OUTPUT, Answer, File, Jobs, check_target, command, print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mssl import MSSLRegressorCV
     from mssl._typing import Array
 
+Name: TypeAlias = Annotated[str, ""]
 
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-def datasets(ctx: click.Context, as_json: bool) -> None:
+
+@partial(command, kind=click.Group, invoke_without_command=True)
+def datasets(*, answer: Answer) -> None:
     r"""List, fetch and export data sets to try things on.
 
     \b
@@ -34,33 +34,31 @@ def datasets(ctx: click.Context, as_json: bool) -> None:
       mssl datasets export digit-pairs pairs.csv
       mssl datasets fetch landmine
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(listed, as_json=as_json)
+    if click.get_current_context().invoked_subcommand is None:
+        _list(answer)
 
 
-@datasets.command("list")
-@json_option
-def listed(as_json: bool) -> None:
+@command
+def listed(*, answer: Answer) -> None:
     r"""List the data sets: what they hold, and whether they are here.
 
     \b
     Example:
       mssl datasets list
     """
+    _list(answer)
+
+
+def _list(answer: Answer) -> None:
     from mssl.datasets import available
 
     entries = available()
-    if as_json:
-        print_json(entries)
-    else:
-        rows = [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries]
-        print_table(["name", "present", "what"], rows)
+    rows = [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries]
+    answer.tell(entries, lambda _: print_table(["name", "present", "what"], rows))
 
 
-@datasets.command()
-@click.argument("name")
-@json_option
-def fetch(name: str, as_json: bool) -> None:
+@command
+def fetch(*, name: Name, answer: Answer) -> None:
     r"""Download the files of the data set NAME once, and check them.
 
     \b
@@ -70,19 +68,21 @@ def fetch(name: str, as_json: bool) -> None:
     from mssl.datasets import fetch as get
 
     files = [str(path) for path in get(name)]
-    if as_json:
-        print_json({"name": name, "files": files})
-        return
-    click.echo("\n".join(files) if files else f"{name} needs no files.")
+    told = "\n".join(files) or f"{name} needs no files."
+    answer.tell({"name": name, "files": files}, lambda _: click.echo(told))
 
 
-@datasets.command()
-@click.argument("name")
-@click.argument("path", type=click.Path())
-@click.option("--subsample", type=click.IntRange(min=1), help="Rows per task, where the data set allows it.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which rows --subsample takes.")
-@json_option
-def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool) -> None:
+@command
+def export(
+    *,
+    name: Name,
+    path: File,
+    subsample: Annotated[
+        int | None, "Rows per task, where the data set allows it.", {"type": click.IntRange(min=1)}
+    ] = None,
+    seed: Annotated[int, "Which rows --subsample takes."] = 0,
+    answer: Answer,
+) -> None:
     r"""Write the data set NAME as a table to PATH.
 
     The format is that of its ending (CSV, TSV, Parquet, Feather; .gz).
@@ -104,20 +104,26 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
             f"--subsample is given for the data set {name!r}, which cannot be subsampled; export it whole."
         ) from error
     entry = info(name)
-    if as_json:
-        print_json({"file": str(written), "task": entry.task_column, "target": entry.target_column})
-        return
-    click.echo(f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}")
+    told = f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}"
+    document = {"file": str(written), "task": entry.task_column, "target": entry.target_column}
+    answer.tell(document, lambda _: click.echo(told))
 
 
-@click.command()
-@click.argument("name", required=False)
-@click.option("--output", "-o", type=click.Path(), help="Folder to write to; by default the experiment's name.")
-@click.option("--quick", is_flag=True, help="A small version that takes less than a minute.")
-@click.option("--resume", is_flag=True, help="Continue with the records that the folder already holds.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Worker processes; -1 takes all cores.")
-@json_option
-def reproduce(name: str | None, output: str | None, quick: bool, resume: bool, jobs: int, as_json: bool) -> None:
+datasets.add_command(listed, "list")
+datasets.add_command(fetch)
+datasets.add_command(export)
+
+
+@command
+def reproduce(
+    *,
+    name: Annotated[str | None, ""] = None,
+    output: Annotated[str | None, "Folder to write to; by default the experiment's name.", OUTPUT] = None,
+    quick: Annotated[bool, "A small version that takes less than a minute."] = False,
+    resume: Annotated[bool, "Continue with the records that the folder already holds."] = False,
+    jobs: Annotated[int, "Worker processes; -1 takes all cores."] = 1,
+    answer: Answer,
+) -> None:
     r"""Run the experiment NAME of the paper end to end and write its tables, figures and page.
 
     Without NAME the experiments are listed.
@@ -132,39 +138,32 @@ def reproduce(name: str | None, output: str | None, quick: bool, resume: bool, j
 
     if name is None:
         experiments = available()
-        if as_json:
-            print_json([{"name": short, "title": title} for short, title in experiments])
-        else:
-            print_table(["name", "what"], experiments)
+        document = [{"name": short, "title": title} for short, title in experiments]
+        answer.tell(document, lambda _: print_table(["name", "what"], experiments))
         return
     page = run(name, output or name, quick=quick, resume=resume, jobs=jobs)
-    if as_json:
-        print_json({"name": name, "page": str(page)})
-    else:
-        click.echo(f"Page written to {page}")
+    answer.tell({"name": name, "page": str(page)}, lambda _: click.echo(f"Page written to {page}"))
 
 
 GROUPS = {"tasks 1–4": range(4), "tasks 5–10": range(4, 10), "outliers 11–13": range(10, 13)}
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  mssl demo
-  mssl demo --seeds 20 --output pictures
-"""
-)
-@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Data sets to draw.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("mssl-demo"), show_default=True,
-    help="Folder for the pictures.",
-)  # fmt: skip
-@jobs_option
-def demo(seeds: int, output: Path, jobs: int | None) -> None:
-    """See what mssl does: the paper's synthetic problem, 13 tasks in two clusters and three outliers.
+@command
+def demo(
+    *,
+    seeds: Annotated[int, "Data sets to draw.", {"type": click.IntRange(1, 1000)}] = 5,
+    output: Annotated[str, "Folder for the pictures.", OUTPUT] = "mssl-demo",
+    jobs: Jobs = None,
+) -> None:
+    r"""See what mssl does: the paper's synthetic problem, 13 tasks in two clusters and three outliers.
 
     Prints the test error of separate least squares, separate ridge regressions and p-MSSL, and how many edges of the
     true task graph were found; writes box plots, precision matrices and graphs as PNG files.
+
+    \b
+    Examples:
+      mssl demo
+      mssl demo --seeds 20 --output pictures
     """
     from sklearn.linear_model import LinearRegression, RidgeCV
 

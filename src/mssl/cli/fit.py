@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
 
+import mssl
 from mssl._typing import Json
 from mssl._validation import warn
 from mssl.cli._options import (
+    PATH,
+    Edges,
     Running,
+    Settings,
     check_target,
-    edges_option,
+    command,
     forget_running,
     in_options,
     print_facts,
-    print_json,
     print_table,
-    running_options,
-    settings_option,
 )
-from mssl.cli._tables import TableOptions, Training, read_moments, read_training, table_options
+from mssl.cli._tables import TableOptions, Training, read_moments, read_training
 from mssl.data.moments import Moments
-from mssl.files.models import certificate, save
+from mssl.files.models import certificate
 from mssl.graph.export import short_name
 from mssl.graph.geometry import display
 from mssl.methods import BAYESIAN, LEARNED, lacks_graph, make_estimator
@@ -46,37 +47,25 @@ _SHORT_SEARCH: Json = {
 }
 
 
-@click.command()
-@table_options
-@edges_option
-@click.option(
-    "--method",
-    help="bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts, with --dask and with "
-    "--set of its parameters p-mssl]",
-)
-@click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
-@click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
-@click.option(
-    "--dask",
-    "cluster",
-    is_flag=False,
-    flag_value="local",
-    metavar="[ADDRESS|local]",
-    help="Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
-)
-@settings_option("Fix a parameter, such as graph_penalty=0.3.")
-@running_options(
-    "Which rows go into which fold, and which halves stability selection looks at.",
-    "MODEL.checkpoint, beside the file of --save",
-)
+@command
 def fit(
-    method: str | None,
-    path: str | None,
-    page: str | None,
-    cluster: str | None,
-    fixed: Json,
-    run: Running,
+    *,
     table: TableOptions,
+    edges: Edges = None,
+    method: Annotated[
+        str | None,
+        "bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts, with --dask and with "
+        "--set of its parameters p-mssl]",
+    ] = None,
+    save: Annotated[str | None, "Model file (.npz) to write.", PATH] = None,
+    report: Annotated[str | None, "HTML page to write, with all there is to see.", PATH] = None,
+    dask: Annotated[
+        str | None,
+        "Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
+        {"is_flag": False, "flag_value": "local", "metavar": "[ADDRESS|local]"},
+    ] = None,
+    fixed: Settings,
+    run: Running,
 ) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
 
@@ -93,13 +82,13 @@ def fit(
       mssl fit weather.csv --task station --target temp --save model.npz --jobs -1 --resume
       mssl fit 'readings/*.parquet' --task sensor --target value --dask local --save model.npz
     """
-    check_target(path, table.data)
-    check_target(page, table.data, path)
-    record = run.record(path)
+    check_target(save, table.data)
+    check_target(report, table.data, save)
+    record = run.record(save)
     how = {"seed": run.seed, **run.parameters(record)}
     moments = None
-    if cluster is None:
-        training = read_training(table)
+    if dask is None:
+        training = read_training(table, edges)
         method = method or _usual_method(training, fixed)
         began = time.perf_counter()
         model = make_estimator(method, training.family, fixed, **how)
@@ -107,28 +96,27 @@ def fit(
         method = method or "p-mssl"
         began = time.perf_counter()
         model = make_estimator(method, "gaussian", fixed, **how)
-        training, moments = read_moments(cluster, model, method, bool(how["verbose"]), table, page)
+        training, moments = read_moments(
+            dask, model, method, bool(run.verbose), table, {"edges": edges, "report": report}
+        )
     _learn(model, method, training, moments, fixed, run)
     if record is not None and not record.exists():
         warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
-    if path is not None:
-        summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
+    if save is not None:
+        summary["file"] = str(mssl.save(model, save, notes={k: v for k, v in summary.items() if k in _NOTES}))
         if record is not None:
             record.unlink(missing_ok=True)
-    if page is not None:
+    if report is not None:
         from mssl.report import write
 
         given = training.given
         rows = (training.features, given["y"], *([] if training.aligned else [np.asarray(given["tasks"])]))
         shown = rows if given["offset"] is None else None  # the page's scores know no offsets
         stability = getattr(model, "stability_", None)
-        summary["report"] = str(write(model, page, data=shown, held_out=False, stability=stability))
-    if run.as_json:
-        print_json(summary)
-    elif not run.quiet:
-        show(summary)
+        summary["report"] = str(write(model, report, data=shown, held_out=False, stability=stability))
+    run.tell(summary, show, quiet=run.quiet)
 
 
 def _usual_method(training: Training, fixed: Json) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
@@ -14,68 +14,56 @@ from sklearn.base import is_classifier
 from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
 from mssl.cli._options import (
+    OUTPUT,
+    PATH,
+    Answer,
+    File,
+    SafeCSV,
     check_target,
-    json_option,
+    command,
     json_text,
     print_facts,
     print_json,
     print_result,
     print_table,
-    safe_csv_option,
     standard_output,
 )
 from mssl.exceptions import ModelFileError
 from mssl.graph.export import safe_cells
 
-_MODEL = click.argument("model", type=click.Path())
-_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+_SHARE: Json = {"metavar": "SHARE", "type": click.FloatRange(0, 1, min_open=True, max_open=True)}
+_COLUMN: Json = {"metavar": "COLUMN"}
 
 
-@click.command()
-@_MODEL
-@click.argument("data", type=click.Path())
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    help="File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.",
-)
-@click.option(
-    "--known",
-    "occasion",
-    metavar="COLUMN",
-    help="Column that says which rows are of the same occasion: targets that are there help to predict those that are "
-    "not. For models of residuals (r-mssl).",
-)
-@click.option(
-    "--level",
-    type=_SHARE,
-    metavar="SHARE",
-    help="Add columns lower and upper that hold this share of new targets, such as 0.9. For the method bayesian.",
-)
-@click.option("--interval", type=_SHARE, hidden=True, help="Old name of --level.")
-@click.option(
-    "--unseen",
-    type=click.Choice(["error", "mean"]),
-    help="Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks. By default as in "
-    "Python: the mean, with a note, if the model has learned one.",
-)
-@click.option("--offset", metavar="COLUMN", help="Column of offsets; by default the one that mssl fit was given.")
-@click.option("--task", metavar="COLUMN", help="Column of tasks, for models of Python that were given tasks=.")
-@json_option
-@safe_csv_option
+@command
 def predict(
-    model: str,
-    data: str,
-    output: str | None,
-    occasion: str | None,
-    level: float | None,
-    interval: float | None,
-    unseen: str | None,
-    offset: str | None,
-    task: str | None,
-    as_json: bool,
-    safe: bool | None,
+    *,
+    model: File,
+    data: File,
+    output: Annotated[
+        str | None, "File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.", OUTPUT
+    ] = None,
+    known: Annotated[
+        str | None,
+        "Column that says which rows are of the same occasion: targets that are there help to predict those that are "
+        "not. For models of residuals (r-mssl).",
+        _COLUMN,
+    ] = None,
+    level: Annotated[
+        float | None,
+        "Add columns lower and upper that hold this share of new targets, such as 0.9. For the method bayesian.",
+        _SHARE,
+    ] = None,
+    interval: Annotated[float | None, "Old name of --level.", _SHARE | {"hidden": True}] = None,
+    unseen: Annotated[
+        Literal["error", "mean"] | None,
+        "Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks. By default as in "
+        "Python: the mean, with a note, if the model has learned one.",
+    ] = None,
+    offset: Annotated[str | None, "Column of offsets; by default the one that mssl fit was given.", _COLUMN] = None,
+    task: Annotated[str | None, "Column of tasks, for models of Python that were given tasks=.", _COLUMN] = None,
+    answer: Answer,
+    safe_csv: SafeCSV = None,
 ) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
@@ -102,31 +90,31 @@ def predict(
         level = interval
         warn(f"--interval {interval:g} is now --level {interval:g}; --interval goes with 0.3.", FutureWarning)
     check_target(output, model, data)
-    if output is not None and not as_json:
+    if output is not None and not answer.as_json:
         check_ending(output)
     fitted = load(model)
-    if level is not None and (occasion is not None or not hasattr(fitted, "predict_interval")):
+    if level is not None and (known is not None or not hasattr(fitted, "predict_interval")):
         raise click.UsageError(
-            f"--level is {level:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
+            f"--level is {level:g}; this model has no intervals{' with --known' if known else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
     schema = _schema(fitted, model, offset, task)
     table = schema.read(data)
     tasks = read_task_column(table[schema.task], schema.task)
-    if unseen != "mean" or occasion is not None:
-        refused = "error" in (unseen, fitted.unseen_) or occasion is not None
+    if unseen != "mean" or known is not None:
+        refused = "error" in (unseen, fitted.unseen_) or known is not None
         check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
     encoded = schema.encode(table, by_task=True)
     keys: Json = {schema.task: tasks}
-    if occasion is None:
+    if known is None:
         answers = _answers(fitted, encoded, level, unseen)
     else:
-        keys[occasion], answers = _given(fitted, encoded, schema, data, occasion)
+        keys[known], answers = _given(fitted, encoded, schema, data, known)
     here = np.asarray(encoded.rows)
     columns = keys | {name: _at(here, values, len(tasks)) for name, values in answers.items()}
     labels = fitted.classes_ if is_classifier(fitted) else ()
-    names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(occasion or "", []))]
-    _deliver(columns, names, output, as_json, safe)
+    names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(known or "", []))]
+    _deliver(columns, names, output, answer.as_json, safe_csv)
 
 
 def _at(rows: Index, values: Labels, n_rows: int) -> Labels:
@@ -211,55 +199,34 @@ def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column[first : first + ROWS_AT_ONCE].tolist() for column in columns), strict=True)
 
 
-@click.command()
-@_MODEL
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["csv", "json", "graphml", "dot"]),
-    default="csv",
-    show_default=True,
-    help="What to write: a table, or what programs that draw graphs read.",
-)
-@click.option("--output", "-o", type=click.Path(), help="File to write; standard output without it.")
-@click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")
-@click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges selected less often.")
-@click.option(
-    "--show",
-    type=click.Choice(["support", "relations", "edges"]),
-    default="support",
-    show_default=True,
-    help="The non-zeros of a penalised precision, or the pairs that can be told from chance: correlations (relations), "
-    "or partial correlations (edges).",
-)
-@click.option("--level", type=click.Choice(["fitted", "relations", "edges"]), hidden=True, help="Old name of --show.")
-@click.option(
-    "--fdr",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.1,
-    show_default=True,
-    help="Expected share of false pairs, for --show relations and edges.",
-)
-@click.option(
-    "--fdr-method",
-    "method",
-    type=click.Choice(["bh", "by"]),
-    default="bh",
-    show_default=True,
-    help="Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence.",
-)
-@safe_csv_option
+@command
 def graph(
-    model: str,
-    kind: str,
-    output: str | None,
-    min_weight: float,
-    min_confidence: float,
-    show: str,
-    level: str | None,
-    fdr: float,
-    method: str,
-    safe: bool | None,
+    *,
+    model: File,
+    kind: Annotated[
+        Literal["csv", "json", "graphml", "dot"],
+        "What to write: a table, or what programs that draw graphs read.",
+        {"names": ["--format"]},
+    ] = "csv",
+    output: Annotated[str | None, "File to write; standard output without it.", OUTPUT] = None,
+    min_weight: Annotated[float, "Leave out edges weaker than this.", {"type": click.FloatRange(0, 1)}] = 0.0,
+    min_confidence: Annotated[float, "Leave out edges selected less often.", {"type": click.FloatRange(0, 1)}] = 0.0,
+    show: Annotated[
+        Literal["support", "relations", "edges"],
+        "The non-zeros of a penalised precision, or the pairs that can be told from chance: correlations (relations), "
+        "or partial correlations (edges).",
+    ] = "support",
+    level: Annotated[Literal["fitted", "relations", "edges"] | None, "Old name of --show.", {"hidden": True}] = None,
+    fdr: Annotated[
+        float,
+        "Expected share of false pairs, for --show relations and edges.",
+        {"type": click.FloatRange(0, 1, min_open=True)},
+    ] = 0.1,
+    fdr_method: Annotated[
+        Literal["bh", "by"],
+        "Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence.",
+    ] = "bh",
+    safe_csv: SafeCSV = None,
 ) -> None:
     r"""Write the task graph of a saved MODEL.
 
@@ -278,7 +245,7 @@ def graph(
     from mssl.graph.geometry import display
 
     if level is not None:
-        show = {"fitted": "support"}.get(level, level)
+        show = "support" if level == "fitted" else level
         warn(f"--level {level} is now --show {show}; --level goes with 0.3.", FutureWarning)
     check_target(output, model)
     fitted = load(model)
@@ -288,7 +255,7 @@ def graph(
         raise ModelFileError(
             f"{model!r} holds no task graph: {why} Fit a model that learns one, such as mssl fit --method p-mssl."
         )
-    shown = display(whole, fdr, method)
+    shown = display(whole, fdr, fdr_method)
     notes = [*shown.notes]
     if show == "support" and whole.n_edges and whole.false_edges is not None:
         notes.append(
@@ -299,22 +266,26 @@ def graph(
     for note in notes:
         click.echo(note, err=True)
     if show != "support" and kind == "csv":
-        table = whole.relations(fdr, method) if show == "relations" else whole.edges(fdr=fdr, method=method)
-        text = table.to_csv(output, safe=safe)
+        table = whole.relations(fdr, fdr_method) if show == "relations" else whole.edges(fdr=fdr, method=fdr_method)
+        text = table.to_csv(output, safe=safe_csv)
     else:
-        found = whole.threshold(min_weight, min_confidence) if show == "support" else whole.selected(fdr, show, method)
+        found = (
+            whole.threshold(min_weight, min_confidence) if show == "support" else whole.selected(fdr, show, fdr_method)
+        )
         if found.confidence is not None and found.n_edges < whole.n_edges and show == "support":  # the others have 0
             found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
-        text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
+        text = found.to_csv(output, safe=safe_csv) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         print_result(text)
 
 
-@click.command()
-@_MODEL
-@json_option
-@click.option("--tasks", "all_tasks", is_flag=True, help="List all tasks and features.")
-def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
+@command
+def inspect(
+    *,
+    model: File,
+    answer: Answer,
+    all_tasks: Annotated[bool, "List all tasks and features.", {"names": ["--tasks"]}] = False,
+) -> None:
     r"""Show what a saved MODEL says about itself, after checking the whole file.
 
     \b
@@ -324,10 +295,11 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
     """
     from mssl.files.models import read_header
 
-    header = read_header(model)
-    if as_json:
-        print_json(header)
-        return
+    answer.tell(read_header(model), lambda header: _show(header, all_tasks))
+
+
+def _show(header: Json, all_tasks: bool) -> None:
+    """Print the header of a model file for people."""
     proof = header["certificate"]
     if proof is not None:
         proof = f"{proof['status']} (relative gap {float(proof['relative_gap']):.1e}, {proof['rounds']} rounds)"
@@ -350,11 +322,13 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
         print_table(["feature"], [[name] for name in header["features"]], "Features")
 
 
-@click.command()
-@_MODEL
-@click.option("--data", type=click.Path(), help="Table to measure the model on; better rows that it has not seen.")
-@click.option("--output", "-o", type=click.Path(), default="report.html", show_default=True, help="The page to write.")
-def report(model: str, data: str | None, output: str) -> None:
+@command
+def report(
+    *,
+    model: File,
+    data: Annotated[str | None, "Table to measure the model on; better rows that it has not seen.", PATH] = None,
+    output: Annotated[str, "The page to write.", OUTPUT] = "report.html",
+) -> None:
     r"""Write one HTML page about a saved MODEL that needs no network.
 
     \b
