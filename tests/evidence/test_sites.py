@@ -54,6 +54,13 @@ def test_moments_are_those_of_the_integral(y: float, power: float, mean: float, 
     assert found[2] == pytest.approx(exact[2], rel=1e-4)
 
 
+@pytest.mark.parametrize("variance", [30.0, 1e3, 1e5])
+@pytest.mark.parametrize("mean", [-20.0, 0.0, 3.0, 40.0])
+def test_moments_are_those_of_the_integral_where_labels_are_all_but_separated(mean: float, variance: float) -> None:
+    found, exact = (of(Bernoulli(), 1.0, 1.0, mean, variance) for of in (moments, exact_moments))
+    assert found == pytest.approx(exact, rel=1e-7, abs=1e-7)
+
+
 @pytest.mark.parametrize("loss", [Gaussian(), Poisson(), Gamma(), NegativeBinomial(1.7)], ids=lambda loss: loss.name)
 @pytest.mark.parametrize("power", [1.0, 2.5, 0.3])
 def test_moments_of_every_loss_are_those_of_the_integral(loss: Loss, power: float) -> None:
