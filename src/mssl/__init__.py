@@ -17,80 +17,57 @@ if TYPE_CHECKING:
     from mssl import presets as presets
     from mssl import report as report
     from mssl import structures as structures
-    from mssl.data import Moments, TaskData, pair_tasks, stack_tasks, vote
-    from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
-    from mssl.estimators.bayesian import BayesianMSSLClassifier, BayesianMSSLRegressor
-    from mssl.files.codec import skops_types
-    from mssl.files.models import load, save
-    from mssl.glasso import GraphicalLasso, GraphicalLassoCV, graphical_lasso
-    from mssl.graph import TaskGraph
-    from mssl.judge.compare import compare_methods
-    from mssl.model_selection import MSSLClassifierCV, MSSLRegressorCV, MultiTaskGLMCV, StabilitySelection
-    from mssl.transfer import transfer_report
+    from mssl.data import Moments as Moments
+    from mssl.data import TaskData as TaskData
+    from mssl.data import pair_tasks as pair_tasks
+    from mssl.data import stack_tasks as stack_tasks
+    from mssl.data import vote as vote
+    from mssl.estimators import MSSLClassifier as MSSLClassifier
+    from mssl.estimators import MSSLRegressor as MSSLRegressor
+    from mssl.estimators import MultiTaskClassifier as MultiTaskClassifier
+    from mssl.estimators import MultiTaskGLM as MultiTaskGLM
+    from mssl.estimators.bayesian import BayesianMSSLClassifier as BayesianMSSLClassifier
+    from mssl.estimators.bayesian import BayesianMSSLRegressor as BayesianMSSLRegressor
+    from mssl.files.codec import skops_types as skops_types
+    from mssl.files.models import load as load
+    from mssl.files.models import save as save
+    from mssl.glasso import graphical_lasso as graphical_lasso
+    from mssl.glasso.estimators import GraphicalLasso as GraphicalLasso
+    from mssl.glasso.estimators import GraphicalLassoCV as GraphicalLassoCV
+    from mssl.graph import TaskGraph as TaskGraph
+    from mssl.judge.compare import compare_methods as compare_methods
+    from mssl.model_selection.search import MSSLClassifierCV as MSSLClassifierCV
+    from mssl.model_selection.search import MSSLRegressorCV as MSSLRegressorCV
+    from mssl.model_selection.search import MultiTaskGLMCV as MultiTaskGLMCV
+    from mssl.model_selection.stability import StabilitySelection as StabilitySelection
+    from mssl.transfer import transfer_report as transfer_report
 
 __version__ = "0.2.0.dev0"
 
 _moved.install()
 
-_HOMES = {
-    "BayesianMSSLRegressor": "estimators.bayesian",
-    "BayesianMSSLClassifier": "estimators.bayesian",
-    "MSSLRegressor": "estimators",
-    "MSSLClassifier": "estimators",
-    "MultiTaskClassifier": "estimators",
-    "pair_tasks": "data",
-    "vote": "data",
-    "MultiTaskGLM": "estimators",
-    "MSSLRegressorCV": "model_selection.search",
-    "MSSLClassifierCV": "model_selection.search",
-    "MultiTaskGLMCV": "model_selection.search",
-    "StabilitySelection": "model_selection.stability",
-    "TaskGraph": "graph",
-    "Moments": "data",
-    "TaskData": "data",
-    "graphical_lasso": "glasso",
-    "GraphicalLasso": "glasso.estimators",
-    "GraphicalLassoCV": "glasso.estimators",
-    "save": "files.models",
-    "load": "files.models",
-    "skops_types": "files.codec",
-    "stack_tasks": "data",
-    "compare_methods": "judge.compare",
-    "transfer_report": "transfer",
+_PLACES = {
+    "data": ("Moments", "TaskData", "pair_tasks", "stack_tasks", "vote"),
+    "estimators": ("MSSLClassifier", "MSSLRegressor", "MultiTaskClassifier", "MultiTaskGLM"),
+    "estimators.bayesian": ("BayesianMSSLClassifier", "BayesianMSSLRegressor"),
+    "files.codec": ("skops_types",),
+    "files.models": ("load", "save"),
+    "glasso": ("graphical_lasso",),
+    "glasso.estimators": ("GraphicalLasso", "GraphicalLassoCV"),
+    "graph": ("TaskGraph",),
+    "judge.compare": ("compare_methods",),
+    "model_selection.search": ("MSSLClassifierCV", "MSSLRegressorCV", "MultiTaskGLMCV"),
+    "model_selection.stability": ("StabilitySelection",),
+    "transfer": ("transfer_report",),
 }
+_HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
 _MODULES = frozenset(
     ["climate", "datasets", "metrics", "penalties", "plots", "presets", "priors", "report", "structures"]
 )
 
-__all__ = [
-    "BayesianMSSLClassifier",
-    "BayesianMSSLRegressor",
-    "GraphicalLasso",
-    "GraphicalLassoCV",
-    "MSSLClassifier",
-    "MSSLClassifierCV",
-    "MSSLRegressor",
-    "MSSLRegressorCV",
-    "Moments",
-    "MultiTaskClassifier",
-    "MultiTaskGLM",
-    "MultiTaskGLMCV",
-    "StabilitySelection",
-    "TaskData",
-    "TaskGraph",
-    "__version__",
-    "compare_methods",
-    "graphical_lasso",
-    "load",
-    "pair_tasks",
-    "save",
-    "skops_types",
-    "stack_tasks",
-    "transfer_report",
-    "vote",
-]
-
+__all__ = ["__version__"]
+__all__ += list(_HOMES)
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and would take every other one too
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import numpy.typing as npt
 
 if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribute and any keyword would pass
     from pandas import DataFrame
@@ -35,41 +35,20 @@ if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribu
 else:  # loaded where a class is made of them: array types alone need no scikit-learn
 
     def __getattr__(name: str) -> type:
-        if name not in __all__:
+        if not name.endswith(("Estimator", "Mixin")):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module("sklearn.callback" if name.startswith("Callback") else "sklearn.base"), name)
 
 
-__all__ = [
-    "Array",
-    "ArrayLike",
-    "BaseEstimator",
-    "CallbackSupportMixin",
-    "ClassWeight",
-    "ClassifierMixin",
-    "Given",
-    "GraphPenalty",
-    "Index",
-    "Json",
-    "Labels",
-    "Mask",
-    "Matrix",
-    "Moment",
-    "RegressorMixin",
-    "Rows",
-    "Seed",
-    "SharedMean",
-    "TaskMatrix",
-    "VarianceFloor",
-]
-
-Array: TypeAlias = NDArray[np.float64]
+ArrayLike: TypeAlias = npt.ArrayLike
+"""What NumPy makes an array of."""
+Array: TypeAlias = npt.NDArray[np.float64]
 """Numbers."""
 Given: TypeAlias = ArrayLike | None
 """What is like an array, or None where it was not given."""
-Index: TypeAlias = NDArray[np.int64]
+Index: TypeAlias = npt.NDArray[np.int64]
 """Positions: of rows, tasks or features."""
-Mask: TypeAlias = NDArray[np.bool_]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 """Which of some things are meant."""
 Matrix: TypeAlias = "Array | csr_array"
 """Rows of features, dense or sparse."""
@@ -81,7 +60,7 @@ TaskMatrix: TypeAlias = Any
 """Numbers over pairs of tasks: an array, or SciPy's csr_array where there are many tasks."""
 Moment: TypeAlias = Any
 """S, the moment of Q over pairs of tasks: an array, or where there are many tasks a PairMoment."""
-Labels: TypeAlias = NDArray[Any]
+Labels: TypeAlias = npt.NDArray[Any]
 """Names of tasks or classes, of any type."""
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator | None
 """What a random generator can be made of; a generator goes on where it is."""

@@ -26,10 +26,11 @@ import math
 import reprlib
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,52 +81,47 @@ def _message(name: str, what: str, allowed: str, remedy: str) -> str:
     return f"{name} is {what}; {allowed}.{' ' if remedy else ''}{remedy}"
 
 
-def _range(low: float | None, above: float | None, high: float | None, below: float | None) -> str:
+class Ends(TypedDict, total=False):
+    """Ends of an interval; ``low`` and ``high`` belong to it, ``above`` and ``below`` do not. None is no end."""
+
+    low: float | None
+    above: float | None
+    high: float | None
+    below: float | None
+
+
+_SIDES = {"low": ("≥", ge), "above": ("above", gt), "high": ("≤", le), "below": ("below", lt)}
+
+
+def _range(ends: Mapping[str, Any]) -> str:
     """An interval in words, with a blank before it: " ≥ 0", " above 0", " from 0 to 1", " above 0 and ≤ 1"."""
-    if low is not None and high is not None:
-        return f" from {low:g} to {high:g}"
-    parts = [(low, "≥"), (above, "above"), (high, "≤"), (below, "below")]
-    return (" " + " and ".join(f"{word} {end:g}" for end, word in parts if end is not None)).rstrip()
+    known = {side: end for side, end in ends.items() if end is not None}
+    if {"low", "high"} <= known.keys():
+        return f" from {known['low']:g} to {known['high']:g}"
+    return " " * bool(known) + " and ".join(f"{_SIDES[side][0]} {end:g}" for side, end in known.items())
 
 
-def _inside(values: Any, low: float | None, above: float | None, high: float | None, below: float | None) -> Any:
+def _inside(values: Any, ends: Mapping[str, Any]) -> Any:
     """Which values lie in the interval; NaN lies in none."""
     good = values == values
-    if low is not None:
-        good = good & (values >= low)
-    if above is not None:
-        good = good & (values > above)
-    if high is not None:
-        good = good & (values <= high)
-    if below is not None:
-        good = good & (values < below)
+    for side, end in ends.items():
+        if end is not None:
+            good = good & _SIDES[side][1](values, end)
     return good
 
 
-def check_number(
-    name: str,
-    value: object,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    below: float | None = None,
-    also: str = "",
-    remedy: str = "",
-) -> float:
-    """One finite real number in an interval; ``low`` and ``high`` belong to it, ``above`` and ``below`` do not."""
-    if finite(value) and _inside(value, low, above, high, below):
+def check_number(name: str, value: object, *, also: str = "", remedy: str = "", **ends: Unpack[Ends]) -> float:
+    """One finite real number in an interval."""
+    if finite(value) and _inside(value, ends):
         return float(value)  # type: ignore[arg-type]  # finite() has found it to be a real number
-    raise refused(name, value, f"give a number{_range(low, above, high, below)}{_or(also)}", remedy)
+    raise refused(name, value, f"give a number{_range(ends)}{_or(also)}", remedy)
 
 
-def check_whole_number(
-    name: str, value: object, *, low: int | None = None, high: int | None = None, also: str = "", remedy: str = ""
-) -> int:
-    """One whole number from ``low`` to ``high``, both of which belong to the range."""
-    if type(value) is not bool and isinstance(value, Integral) and _inside(value, low, None, high, None):
+def check_whole_number(name: str, value: object, *, also: str = "", remedy: str = "", **ends: Unpack[Ends]) -> int:
+    """One whole number in an interval."""
+    if type(value) is not bool and isinstance(value, Integral) and _inside(value, ends):
         return int(value)
-    raise refused(name, value, f"give a whole number{_range(low, None, high, None)}{_or(also)}", remedy)
+    raise refused(name, value, f"give a whole number{_range(ends)}{_or(also)}", remedy)
 
 
 def check_choice(name: str, value: object, allowed: Collection[Any], *, also: str = "", remedy: str = "") -> Any:
@@ -157,15 +153,12 @@ def check_array(
     name: str,
     value: Any,
     *shapes: tuple[int | None, ...],
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    below: float | None = None,
     also: str = "",
     remedy: str = "",
+    **ends: Unpack[Ends],
 ) -> NDArray[np.float64]:
     """Finite real numbers of one of several shapes; () is one number, None in a shape is any length."""
-    allowed = f"give finite numbers{_range(low, above, high, below)}"
+    allowed = f"give finite numbers{_range(ends)}"
     if shapes:
         allowed += f" of shape {' or '.join(map(_shape, shapes))}"
     allowed += _or(also)
@@ -175,7 +168,7 @@ def check_array(
         raise refused(name, value, allowed, remedy) from error
     if shapes and not any(_fits(array.shape, shape) for shape in shapes):
         raise ParameterError(_message(name, f"an array of shape {array.shape}", allowed, remedy))
-    good = np.isfinite(array) & _inside(array, low, above, high, below)
+    good = np.isfinite(array) & _inside(array, ends)
     if not np.all(good):
         place = tuple(int(index) for index in np.argwhere(~good)[0])
         what = f"{array[place]:g}" + (f" at {list(place)}" if place else "")
