@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -23,7 +23,6 @@ from mssl.data.inputs import listing, number_tasks
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.data.moments import Moments
 from mssl.exceptions import DataError, MSSLError, NotAlignedError, ParameterError, require
-from mssl.files.formats import column_names
 from mssl.files.tables import (
     Missing,
     TableSchema,
@@ -298,20 +297,22 @@ def read_moments(
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs all rows in memory; leave it out with --dask.")
     if table.missing != "error":
         raise click.UsageError("--missing needs all rows in memory; drop or fill them before, or leave out --dask.")
+    distributed = require("distributed", "dask", "--dask")
     paths = find_files(table.data)
-    names = column_names(paths[0])
+    names = _lazy(paths).columns.tolist()
     dropped = {table.task, table.target, *(table.drop or ())}
     features = table.features or [name for name in names if name not in dropped]
-    lost = [name for name in [table.task, table.target, *features] if name not in names]
+    wanted = [*features, table.task, table.target]
+    lost = [name for name in wanted if name not in names]
     if lost:
         raise DataError(f"{paths[0]!r} has no column {listing(lost)}; it has {listing(names)}.")
-    distributed = require("distributed", "dask", "--dask")
-    local: Any = nullcontext(address)
+    kinds = dict.fromkeys(wanted, "float64") | {table.task: "string"}
+    place: Json = {"address": address}
     if address == "local":  # workers that listen to nobody else, and end with the command
-        local = distributed.LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")
+        place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     try:
-        with local as cluster, distributed.Client(cluster) as client:
-            frame = _lazy(paths, [*features, table.task, table.target])
+        with distributed.Client(**place) as client:
+            frame = _lazy(paths, kinds)[wanted].astype({table.task: "string"})
             lazy = Moments.from_dask(
                 frame, target=table.target, task_column=table.task, n_folds=model._moment_folds(), compute=False
             )
@@ -341,15 +342,13 @@ def find_files(pattern: str) -> list[str]:
     return paths
 
 
-def _lazy(paths: list[str], wanted: list[str]) -> Any:
-    """A lazy frame of the columns that are needed, of which the last two are tasks, as text, and targets."""
+def _lazy(paths: list[str], kinds: Json | None = None) -> Any:
+    """A lazy frame; text is read as columns of these kinds, and of any kind where none are given."""
     import dask.dataframe as dd
 
-    task = wanted[-2]
     if paths[0].endswith(".parquet"):
-        frame = dd.read_parquet(paths, columns=wanted)
-        return frame.assign(**{task: frame[task].astype("string")})
-    kinds = dict.fromkeys(wanted, "float64") | {task: "string"}
+        return dd.read_parquet(paths)
     blocks = None if any(path.endswith(".gz") for path in paths) else "default"
-    separator = "\t" if ".tsv" in paths[0] else ","
-    return dd.read_csv(paths, usecols=wanted, dtype=kinds, sep=separator, blocksize=blocks)[wanted]
+    return dd.read_csv(
+        paths, usecols=kinds and [*kinds], dtype=kinds, sep="\t" if ".tsv" in paths[0] else ",", blocksize=blocks
+    )

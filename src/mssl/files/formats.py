@@ -17,14 +17,15 @@ import os
 import re
 import sys
 import zlib
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,19 +165,10 @@ def read_table(
     if ending not in _DELIMITERS:
         raise _unknown_ending(file, DataError)
     with _content(file) as stream:
-        names, delimiter = _read_head(stream, file.name)
-        found = _Text(stream, file.name, delimiter, names, _check_names(names, columns, drop, file.name))
-        return _read_plain(found, text) if find_spec("pyarrow") is None else _read_csv(found, text)
-
-
-def column_names(path: str | Path) -> list[str]:
-    """Names of the columns of a CSV, TSV or Parquet file."""
-    file = Path(path)
-    if _COLUMN_FILES.get(file.suffix) != "parquet":
-        with _content(file) as stream:
-            return _read_head(stream, file.name)[0]
-    parquet = require("pyarrow.parquet", "tables", "Reading Parquet files")
-    return [name for name in parquet.read_schema(file).names if not _INDEX.fullmatch(name)]
+        found = _Text(stream, file)
+        wanted = _check_names(found.names, columns, drop, file.name)
+        read = _read_plain if find_spec("pyarrow") is None else _read_csv
+        return read(found, wanted, [name for name in text if name in wanted])
 
 
 def _ending(path: str | os.PathLike[str]) -> tuple[str, bool]:
@@ -213,73 +205,87 @@ def _check_unpacked(file: Path, size: int) -> None:
 
 @contextmanager
 def _content(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a table; a gzipped file is unpacked to a temporary one first, up to the limit."""
+    """The bytes of a table; what a gzipped one unpacks to is counted first."""
     if file.suffix.lower() != ".gz":
         with file.open("rb") as plain:
             yield plain
         return
-    with TemporaryDirectory() as folder:
-        place = Path(folder, "table")
+    with gzip.open(file) as unpacked:
         try:
-            with gzip.open(file) as packed, place.open("wb") as unpacked:
-                while part := packed.read(_BLOCK):
-                    _check_unpacked(file, unpacked.tell() + len(part))
-                    unpacked.write(part)
+            while unpacked.read(_BLOCK):
+                _check_unpacked(file, unpacked.tell())
+            unpacked.seek(0)
         except (zlib.error, EOFError, OSError) as error:
             raise DataError(f"{file.name!r} is no intact gzip file ({error}); pack it again.") from error
-        with place.open("rb") as plain:
-            yield plain
+        yield unpacked
 
 
-class _Text(NamedTuple):
-    """Delimited text: its bytes, the file's name, the names of all columns and of those to read."""
+class _Text:
+    """Delimited text whose first row names the columns."""
 
-    stream: IO[bytes]
-    source: str
-    delimiter: str
-    names: list[str]
-    wanted: list[str]
-
-
-@contextmanager
-def _rows(stream: IO[bytes], source: str, delimiter: str, errors: str = "replace") -> Iterator[Any]:
-    """A reader of the rows of delimited text, from the first one on."""
-    stream.seek(0)
-    text = io.TextIOWrapper(stream, "utf-8-sig", errors=errors, newline="")
-    try:
-        yield csv.reader(_lines_of(text, source), delimiter=delimiter)
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{source!r} cannot be read: {error}.") from error
-    finally:
-        text.detach()  # the file below stays open
-
-
-def _lines_of(text: IO[str], source: str) -> Iterator[str]:
-    number = 1
-    while line := text.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
+    def __init__(self, stream: IO[bytes], file: Path) -> None:
+        self.stream, self.file, self.source = stream, file, file.name
+        first = stream.readline(_LONGEST_LINE)
+        try:
+            line = first.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(self.source, "line 1", first, error) from error
+        if not line.strip():
             raise DataError(
-                f"Line {number} of {source!r} has {_LONGEST_LINE} characters or more, which is no row of a table; "
-                "is a line break or a closing quote missing?"
+                f"{self.source!r} is empty or begins with an empty line; name the columns in its first line."
             )
-        yield line
-        number += 1
+        self.delimiter = max(",\t;", key=line.count)
+        if line.count(self.delimiter) >= _MOST_COLUMNS:
+            raise DataError(f"{self.source!r} has more than {_MOST_COLUMNS} columns; give fewer.")
+        self.names = next((row for _, row in self._numbered()), [])
 
+    def _numbered(self) -> Iterator[tuple[int, list[str]]]:
+        """The number of the last line of each row, and the row, from the first one on."""
+        self.stream.seek(0)
+        text = io.TextIOWrapper(self.stream, "utf-8-sig", "surrogateescape", newline="")
+        rows = csv.reader(self._lines(text), delimiter=self.delimiter)
+        try:
+            for row in rows:
+                yield rows.line_num, row
+        except (OSError, csv.Error) as error:
+            raise DataError(f"{self.source!r} cannot be read: {error}.") from error
+        finally:
+            text.detach()  # the file below stays open
 
-def _read_head(stream: IO[bytes], source: str) -> tuple[list[str], str]:
-    """Column names and delimiter from the first row."""
-    first = stream.readline(_LONGEST_LINE)
-    try:
-        line = first.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(source, "line 1", first, error) from error
-    if not line.strip():
-        raise DataError(f"{source!r} is empty or begins with an empty line; name the columns in its first line.")
-    delimiter = max(",\t;", key=line.count)
-    if line.count(delimiter) >= _MOST_COLUMNS:
-        raise DataError(f"{source!r} has more than {_MOST_COLUMNS} columns; give fewer.")
-    with _rows(stream, source, delimiter) as rows:
-        return next(rows, []), delimiter
+    def _lines(self, text: IO[str]) -> Iterator[str]:
+        for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE), ""), start=1):
+            if len(line) == _LONGEST_LINE:
+                raise DataError(
+                    f"Line {number} of {self.source!r} has {_LONGEST_LINE} characters or more, which is no row of a "
+                    "table; is a line break or a closing quote missing?"
+                )
+            yield line
+
+    def rows(self, wanted: Collection[str]) -> Iterator[list[str]]:
+        """All rows that are not empty; one of another length raises, and wanted cells that are no UTF-8."""
+        first = 1
+        for last, row in self._numbered():
+            self._check_utf8(first, row, wanted)
+            if row and len(row) != len(self.names):
+                raise DataError(
+                    f"Line {last} of {self.source!r} has {len(row)} values; its first line names "
+                    f"{len(self.names)} columns. Correct the line: a text that holds the delimiter has to stand in "
+                    "double quotes."
+                )
+            if row:
+                yield row
+            first = last + 1
+
+    def _check_utf8(self, line: int, row: list[str], wanted: Collection[str]) -> None:
+        """Raise for bytes that are no UTF-8 in a wanted cell of the row that begins in this line."""
+        for name, cell in zip(self.names, row, strict=False):
+            content = cell.encode("utf-8", "surrogateescape") if name in wanted and not cell.isascii() else b""
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                line += content[: error.start].count(b"\n")
+                raise _not_utf8(self.source, f"line {line}, column {name!r},", content, error) from error
+            line += cell.count("\n")
 
 
 def _not_utf8(name: str, place: str, content: bytes, error: UnicodeDecodeError) -> DataError:
@@ -309,53 +315,28 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[
     return [name for name in dict.fromkeys(names if wanted is None else wanted) if name not in drop]
 
 
-def _read_csv(found: _Text, text: Sequence[str]) -> Table:
+def _read_csv(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    words = dict.fromkeys([name for name in text if name in found.wanted], pa.dictionary(pa.int32(), pa.string()))
     try:
         # By its path: threads of Arrow that hold an object of Python may end the process when it exits.
+        packed = "gzip" if found.file.suffix.lower() == ".gz" else None
         table = arrow.read_csv(
-            Path(found.stream.name),
+            pa.input_stream(found.file, compression=packed),
             read_options=arrow.ReadOptions(block_size=_BLOCK),
             parse_options=arrow.ParseOptions(delimiter=found.delimiter, newlines_in_values=True),
-            convert_options=arrow.ConvertOptions(include_columns=found.wanted, column_types=words),
+            convert_options=arrow.ConvertOptions(
+                include_columns=wanted, column_types=dict.fromkeys(text, pa.dictionary(pa.int32(), pa.string()))
+            ),
         )
+        fault = "its text is no UTF-8" if any(pa.types.is_binary(field.type) for field in table.schema) else None
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        _diagnose(found)
-        raise DataError(f"{found.source!r} cannot be read: {error}.") from error
-    if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
-        _diagnose(found)
+        fault = str(error)
+    if fault is not None:
+        deque(found.rows(wanted), maxlen=0)  # raises with the line of the first fault, if it is of a kind that has one
+        raise DataError(f"{found.source!r} cannot be read: {fault}.")
     return _from_arrow(table, found.names, found.source)
-
-
-def _diagnose(found: _Text) -> None:
-    """Raise with the line of the first fault, if it is of a kind that has a line."""
-    with _rows(found.stream, found.source, found.delimiter, "surrogateescape") as rows:
-        first = 1
-        for row in rows:
-            _check_utf8(found.source, first, dict(zip(found.names, row, strict=False)), found.wanted)
-            if row and len(row) != len(found.names):
-                raise DataError(
-                    f"Line {rows.line_num} of {found.source!r} has {len(row)} values; its first line names "
-                    f"{len(found.names)} columns. Correct the line: a text that holds the delimiter has to stand in "
-                    "double quotes."
-                )
-            first = rows.line_num + 1
-
-
-def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]) -> None:
-    """Raise for bytes that are no UTF-8 in a wanted cell of the row that begins in this line."""
-    for name, cell in cells.items():
-        if name in wanted and not cell.isascii():
-            content = cell.encode("utf-8", "surrogateescape")
-            try:
-                content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                line += content[: error.start].count(b"\n")
-                raise _not_utf8(source, f"line {line}, column {name!r},", content, error) from error
-        line += cell.count("\n")
 
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
@@ -390,13 +371,14 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
 
 
 def _from_arrow(table: Any, names: list[str], source: str) -> Table:
-    if not table.num_rows:
+    _check_rows(table.num_rows, source)
+    columns = {name: ArrowColumn(name, table[name], _kind(name, table[name].type)) for name in table.column_names}
+    return Table(names, columns, source)
+
+
+def _check_rows(count: int, source: str) -> None:
+    if not count:
         raise DataError(f"{source!r} has no rows below its header; give at least one.")
-    return Table(
-        names,
-        {name: ArrowColumn(name, table[name], _kind(name, table[name].type)) for name in table.column_names},
-        source,
-    )
 
 
 def _kind(name: str, dtype: Any) -> str:
@@ -416,16 +398,13 @@ def _kind(name: str, dtype: Any) -> str:
     raise DataError(f"Column {name!r} holds {dtype}, which is neither a number nor text; convert it or leave it out.")
 
 
-def _read_plain(found: _Text, text: Sequence[str]) -> Table:
+def _read_plain(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     """Read a CSV file with Python alone."""
-    _diagnose(found)
-    with _rows(found.stream, found.source, found.delimiter) as rows:
-        next(rows)
-        cells = dict(zip(found.names, zip(*filter(None, rows), strict=True), strict=False))
-    if not cells:
-        raise DataError(f"{found.source!r} has no rows below its header; give at least one.")
+    _, *rows = found.rows(wanted)
+    _check_rows(len(rows), found.source)
+    cells = dict(zip(found.names, zip(*rows, strict=True), strict=True))
     columns: dict[str, ColumnValues] = {}
-    for name in found.wanted:
+    for name in wanted:
         columns[name] = FrameColumn(name, np.asarray(cells[name], dtype=object), MISSING_TEXT)
         columns[name].kind = "text" if name in text else columns[name].kind
     return Table(found.names, columns, found.source)
