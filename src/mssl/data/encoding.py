@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
-from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import check_choice, is_number, refused, warn
@@ -297,12 +296,9 @@ class FrameColumn:
             return np.asarray(
                 [np.nan if value is None or value in self.blank else float(value) for value in self._objects]
             )
-        if isinstance(self._series, np.ndarray):
-            return np.asarray(self._series, dtype=np.float64)
         if hasattr(self._series, "iloc"):
             return np.asarray(self._series.to_numpy(dtype=np.float64, na_value=np.nan))
-        missing = self._series.is_null().to_numpy()
-        return np.where(missing, np.nan, self._series.fill_null(0).to_numpy().astype(np.float64))
+        return np.asarray(self._series, dtype=np.float64)  # of an array or of polars, which has NaN for nulls
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts."""
@@ -515,7 +511,7 @@ def read_features(
     labels = labels if tasks is None else read_labels(tasks)
     kinds = list(X.dtypes) if is_frame(X) else [getattr(X, "dtype", None)]
     dtype = np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
-    plain = all(getattr(kind, "kind", "O") in "biuf" for kind in kinds)
+    plain = all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in kinds)
     columns = _columns_of(X) if is_frame(X) and not plain else []
     text = any(column.kind != "number" for column in columns)  # categories, text or dates; numbers need no encoder
     if encoder.has_categories if encoder else not later and (categorical is not None or text):
@@ -523,7 +519,8 @@ def read_features(
             raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
         given, shape = columns or _columns_of(X if is_frame(X) else as_given(X)), as_rows(X).shape
     else:  # numbers, which may have come as text
-        values = _numbers(np.column_stack([numbers_of(column) for column in columns]) if later and text else X)
+        stacked = np.column_stack([numbers_of(column) for column in columns]) if columns else X
+        values = _numbers(stacked if sparse.issparse(stacked) else as_given(stacked))
         fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
         given, shape = _columns_of(values, names) if fits and not sparse.issparse(values) else [], values.shape
     if given:
@@ -540,53 +537,43 @@ def read_features(
     return Features(values, labels, names, encoder, dtype)
 
 
-def _numbers(X: object) -> Matrix:
-    """X as floats, which may be missing; infinite ones raise."""
-    dtype = getattr(X, "dtype", None)
-    if getattr(dtype, "kind", "") in ("m", "M"):
-        raise DataError(f"X holds times ({dtype}); convert them to numbers, such as days since a date.")
-    try:
-        values = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-            allow_nd=True,
-            ensure_min_samples=1,
-            ensure_all_finite=sparse.issparse(X) or "allow-nan",
-            input_name="X",
+def _numbers(X: Matrix) -> Matrix:
+    """X as floats, which may be missing where it is dense; infinite ones raise."""
+    kind, shape = X.dtype.kind, X.shape
+    if kind in "mM":
+        raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
+    if kind == "c":
+        raise DataError(
+            "Complex data not supported: X holds complex numbers; give real ones, such as real and imaginary parts as "
+            "columns of their own."
         )
-    except (ValueError, TypeError) as error:
-        told = str(error).split("\n")[0].rstrip(".:")
-        if isinstance(error, TypeError) and "sparse" not in told.lower():
-            raise TypeError(f"{told}: {_not_numbers(X)}") from error  # scikit-learn's protocol asks for this class
-        raise DataError(f"{told}; {_remedy(X, error)}.") from error
-    if values.ndim > 3:
-        raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
-    return sparse.csr_array(values) if sparse.issparse(values) else values
-
-
-def _remedy(X: object, error: Exception) -> str:
-    """What to do about an X that cannot be read as numbers."""
-    shape = as_rows(X).shape
     if len(shape) < 2:
-        return "give X of shape (rows, features). Reshape your data: X.reshape(-1, 1) is a single feature"
+        raise DataError(
+            f"Expected 2D array, got an array of shape {shape}; give X of shape (rows, features). Reshape your data: "
+            "X.reshape(-1, 1) is a single feature."
+        )
+    if len(shape) > 3:
+        raise LayoutError(f"X has {len(shape)} dimensions; give (rows, features) or (rows, tasks, features).")
     if 0 in shape:
-        return "give at least one row and one feature"
-    told = str(error).lower()
-    if "complex" in told:
-        return "X holds complex numbers; give real ones, such as real and imaginary parts as columns of their own"
-    if "infinity" in told:
-        return "replace infinite values or drop their rows"
-    if "convert string" in told:
-        return _not_numbers(X)
-    return "give an array, a sparse matrix or a frame of numbers"
+        told = f"Found array with 0 {'feature' if shape[0] else 'sample'}(s) (shape={shape})"
+        raise DataError(f"{told} while a minimum of 1 is required; give at least one row and one feature.")
+    try:
+        values = sparse.csr_array(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, np.float64, order="C")
+    except (ValueError, TypeError) as error:
+        refusal = TypeError if isinstance(error, TypeError) else DataError  # scikit-learn's protocol asks for this
+        raise refusal(f"{error}: {_not_numbers(X)}.") from error
+    given = values.data if sparse.issparse(values) else values
+    with np.errstate(over="ignore"):
+        infinite = not np.isfinite(given.sum()) and bool(np.isinf(given).any())
+    if infinite or (sparse.issparse(values) and np.isnan(given).any()):
+        what = "infinity" if infinite else "NaN"
+        raise DataError(f"Input X contains {what}; give finite numbers, or leave out such rows.")
+    return values
 
 
-def _not_numbers(X: object) -> str:
+def _not_numbers(X: Matrix) -> str:
     """Which column of an array holds something else than numbers, for example what, and what to do."""
-    values = np.asarray(X, dtype=object)
-    for column, entries in enumerate(values.reshape(-1, values.shape[-1]).T if values.ndim > 1 else ()):
+    for column, entries in enumerate(X.reshape(-1, X.shape[-1]).T):
         for entry in entries.tolist():
             try:
                 float(entry)

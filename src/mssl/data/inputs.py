@@ -156,40 +156,33 @@ def task_ids(X: object, column: Hashable) -> Labels | CodedTasks:
             allowed = f"give one of the columns of X, which are {listing(list(X.columns))}"
             raise refused("task_column", column, allowed, error=LayoutError)
         return read_labels(X[column])
-    rows = as_rows(X)
-    place = _place_of_tasks(rows, column)
-    return dense(as_matrix(rows)[:, [place]]).ravel() if sparse.issparse(rows) else read_labels(rows[:, place])
-
-
-def _place_of_tasks(rows: Matrix, column: Hashable) -> int:
+    rows = as_matrix(X)
     if rows.ndim < 2:
         raise LayoutError(f"X has shape {rows.shape}; give a table of rows and columns, or records with their names.")
-    if is_place(column, rows.shape[1]):
-        return int(column) % rows.shape[1]
-    allowed = f"X is a plain array with {rows.shape[1]} columns: give the column's number, or a DataFrame"
-    raise refused("task_column", column, allowed, error=LayoutError)
+    if not is_place(column, rows.shape[1]):
+        allowed = f"X is a plain array with {rows.shape[1]} columns: give the column's number, or a DataFrame"
+        raise refused("task_column", column, allowed, error=LayoutError)
+    return read_labels(dense(rows[:, [column]]))
 
 
 def split_task_column(
     X: object, column: Hashable, optional: bool = False
 ) -> tuple[object, Labels | CodedTasks | None, Labels | None]:
     """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
-    if is_frame(X) and hasattr(X, "shape"):
-        names, labels = list(X.columns), None
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        if twice:
-            raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
-        if column is not None and not (optional and column not in names):
-            labels = task_ids(X, column)
-            X = without_columns(X, (column,))
-            names.remove(column)
-        feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
-        return X, labels, feature_names
-    if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
-        return X, None, None
-    rows = as_matrix(X)
-    place = _place_of_tasks(rows, column)
-    return rows[:, np.delete(np.arange(rows.shape[1]), place)], task_ids(rows, column), None
+    framed, names = is_frame(X) and hasattr(X, "shape"), list(X.columns) if is_frame(X) else []
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
+    # An array has no column of a name.
+    there = column in names if framed else not isinstance(column, str)
+    labels = task_ids(X, column) if column is not None and (there or not optional) else None
+    if labels is not None and framed:
+        X = without_columns(X, (column,))
+        names.remove(column)
+    elif labels is not None:
+        rows = as_matrix(X)
+        X = rows[:, np.delete(np.arange(rows.shape[1]), column)]
+    return X, labels, np.asarray(names, dtype=object) if framed and all(isinstance(n, str) for n in names) else None
 
 
 def is_place(column: object, count: int) -> TypeGuard[int]:
@@ -368,11 +361,10 @@ def _as_numbers(targets: Labels) -> Labels:
 
 def is_missing(values: Labels) -> Mask:
     """Which values of an array are not there (NaN, NaT or None)."""
-    if values.dtype.kind == "O":
-        return np.asarray([absent(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
-    if values.dtype.kind in "fmM":
-        return np.asarray(np.isnat(values) if values.dtype.kind != "f" else np.isnan(values))
-    return np.zeros(values.shape, dtype=bool)
+    flat = values.ravel().tolist() if values.dtype.kind == "O" else []
+    if set(map(type, flat)) - {str}:
+        return np.asarray([absent(value) for value in flat], dtype=bool).reshape(values.shape)
+    return values != values if values.dtype.kind in "fmM" else np.zeros(values.shape, dtype=bool)
 
 
 def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: str) -> Array:

@@ -29,7 +29,6 @@ from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     SAFE_POWERS,
     SAFE_SQUARES,
-    CodedTasks,
     as_matrix,
     check_sizes,
     is_missing,
@@ -146,17 +145,6 @@ class TaskData:
         return self.source_rows if self.groups is None and self.layout != "long" else self.groups
 
     @property
-    def given_tasks(self) -> Labels | CodedTasks:
-        """Tasks as ``fit`` takes them beside :meth:`in_layout`: of each row, or of the columns of y."""
-        return CodedTasks(self.tasks, self.task_of_row.astype(np.int32)) if self.layout == "long" else self.tasks
-
-    def in_layout(self, values: Array) -> Array:
-        """Flat values (N,) or (N, d) as ``fit`` takes them: those of the aligned layout as (n, K) or (n, K, d)."""
-        if self.layout == "long":
-            return values
-        return np.ascontiguousarray(np.moveaxis(values.reshape(self.n_tasks, -1, *values.shape[1:]), 0, 1))
-
-    @property
     def paired(self) -> Index | None:
         """The occasion of every flat row; None where no rows of different tasks belong together, or two of one do."""
         if self.layout != "long":
@@ -186,8 +174,15 @@ class TaskData:
         order : array of shape (N,) or (n,), optional
             Time of each row of the input: numbers, dates, or anything else that can be sorted.
         """
-        rows = self.source_rows if groups is not None or order is not None else np.empty(0, dtype=np.int64)
-        return replace(self, groups=_ranks("groups", groups, rows), order=_ranks("order", order, rows))
+        if groups is None and order is None:
+            return replace(self, groups=None, order=None)
+        rows, ranks = self.source_rows, dict[str, Index | None]()
+        for name, values in (("groups", groups), ("order", order)):
+            labels = None if values is None else read_row_labels(name, values)
+            if labels is not None and len(labels) <= rows.max():
+                raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
+            ranks[name] = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
+        return replace(self, groups=ranks["groups"], order=ranks["order"])
 
     def task_sums(self, values: Array) -> Array:
         """Sum a flat vector over each task's rows."""
@@ -202,9 +197,7 @@ class TaskData:
 
     def weight_sums(self) -> Array:
         """Total weight of each task's rows."""
-        if self.weights is None:
-            return self.n_rows.astype(float)
-        return self.task_sums(self.weights)
+        return self.task_sums(self.row_weights)
 
     @classmethod
     def from_list(
@@ -218,16 +211,6 @@ class TaskData:
         X, y, ids = stack_tasks(Xs, ys, tasks)
         weights = None if sample_weight is None else np.concatenate([np.asarray(w, float) for w in sample_weight])
         return read_tasks(X, y, tasks=ids, sample_weight=weights)
-
-
-def _ranks(name: str, values: object, rows: Index) -> Index | None:
-    """Labels of the input's rows as numbers from 0 on, in their order, one for each flat row."""
-    if values is None:
-        return None
-    labels = read_row_labels(name, values)
-    if len(labels) <= rows.max():
-        raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
-    return np.asarray(np.unique(labels[rows], return_inverse=True)[1], dtype=np.int64)
 
 
 def stack_tasks(
