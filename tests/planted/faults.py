@@ -413,8 +413,8 @@ FAULTS = [
     Fault(
         "groups are parted",
         "data/folds.py",
-        "fold = deal_groups(code, of_row,",
-        "fold = deal_groups(np.arange(len(code)), of_row,",
+        "return deal_groups(code, of_row,",
+        "return deal_groups(np.arange(len(code)), of_row,",
         _DATA,
     ),
     Fault(

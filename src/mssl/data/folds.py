@@ -34,6 +34,7 @@ from mssl.data.inputs import (
     is_missing,
     listing,
     number_tasks,
+    rank_rows,
     read_labels,
     read_row_labels,
     task_ids,
@@ -42,6 +43,7 @@ from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
 Split = tuple[Index, Index]
+Sides = tuple[Mask, Mask]
 Given: TypeAlias = ArrayLike | None  # one entry per row
 CV: TypeAlias = int | BaseCrossValidator | Iterable[tuple[ArrayLike, ArrayLike]] | None
 """What ``cv=`` takes: a number of folds, a splitter, or pairs of training and test rows."""
@@ -89,9 +91,15 @@ class TaskSplitter(BaseCrossValidator):
         """
         yield from self.of_tasks(X, y, **{"tasks": None, "groups": None, "order": None, self._third: groups})
 
-    @abstractmethod
     def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """The same where tasks, groups and times are given apart; a splitter takes those that it needs."""
+        names, of_row = self._tasks(X, y, tasks)
+        for train, test in self._sides(names, of_row, y, groups, order):
+            yield np.flatnonzero(train), np.flatnonzero(test)
+
+    @abstractmethod
+    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
+        """Which rows each fold trains on and holds out, given the tasks' names and the task of each row."""
 
 
 @dataclass(eq=False, repr=False)
@@ -104,14 +112,15 @@ class _Dealt(TaskSplitter):
     random_state: int | np.random.RandomState | None = 0
     task_column: Hashable = None
 
-    def _random(self) -> Any:
-        """What shuffles, or None."""
-        return check_random_state(self.random_state) if self.shuffle else None
+    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
+        check_whole_number("n_splits", self.n_splits, low=2)
+        random = check_random_state(self.random_state) if self.shuffle else None
+        fold = self._fold(names, of_row, class_rows(y, len(of_row)), groups, random)
+        return ((fold != number, fold == number) for number in range(self.n_splits))
 
-    def _parts(self, fold: Index) -> Iterator[Split]:
-        """Training and test rows, given the fold of each row."""
-        for number in range(self.n_splits):
-            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+    @abstractmethod
+    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
+        """The fold that holds out each row, −1 where none does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,11 +334,8 @@ class TaskKFold(_Dealt):
     [2 3]
     """
 
-    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-        """The same; rows are taken to have nothing but their tasks in common."""
-        names, of_row = self._tasks(X, y, tasks)
+    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
         most = np.bincount(of_row, minlength=len(names)).max()
-        check_whole_number("n_splits", self.n_splits, low=2)
         if most < 2:
             raise DataError(
                 "Every task has one row only (n_samples=1), so that no row can be held out; give more rows, or "
@@ -339,7 +345,7 @@ class TaskKFold(_Dealt):
             raise ParameterError(
                 f"n_splits is {self.n_splits}, the largest task has {most} rows; give at most {most} folds."
             )
-        yield from self._parts(deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, self._random()))
+        return deal_rows(of_row, classes, self.n_splits, random)
 
 
 def deal_rows(
@@ -347,7 +353,7 @@ def deal_rows(
 ) -> Index:
     """Fold of each row, −1 where it is never held out: every task's rows go round the folds, whatever their classes.
 
-    Only a class of which a training part would miss all rows has one of them changed; see :func:`keep_classes`.
+    Where one fold has all rows of a class, its first row changes places with the first one of its task in another fold.
 
     Parameters
     ----------
@@ -369,23 +375,17 @@ def deal_rows(
     # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
     sizes, task = np.bincount(of_row), of_row[order]
     if even:
-        place = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[task]
-        order = order[place < sizes[task] // n_splits * n_splits]
+        order = order[_places(task) < sizes[task] // n_splits * n_splits]
     elif not chunk:
         order = order[sizes[task] > 1]
     fold = np.full(len(of_row), -1, dtype=np.intp)
     fold[order] = (np.arange(len(order)) + (random.integers(n_splits) if chunk else 0)) % n_splits
-    keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in classes] if even else classes)
-    return fold
-
-
-def keep_classes(fold: Index, of_row: Index, classes: Sequence[Index]) -> None:
-    """Where one fold has all rows of a class, swap its first row with the first one of its task in another fold."""
-    for rows in classes:
+    for rows in [rows[fold[rows] >= 0] for rows in classes] if even else classes:
         if len(rows) > 1 and np.ptp(fold[rows]) == 0 and fold[rows[0]] >= 0:
             here = fold[rows[0]]
             other = np.flatnonzero((of_row == of_row[rows[0]]) & (fold != here) & (fold >= 0))[0]
             fold[rows[0]], fold[other] = fold[other], here
+    return fold
 
 
 def class_rows(y: Given, n: int) -> list[Index]:
@@ -436,13 +436,9 @@ class TaskGroupKFold(_Dealt):
 
     _third = "groups"
 
-    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-        """The same where tasks are given apart; the order in time does not matter."""
-        names, of_row = self._tasks(X, y, tasks)
-        check_whole_number("n_splits", self.n_splits, low=2)
-        code = np.arange(len(of_row)) if groups is None else _codes("groups", groups, len(of_row))
-        fold = deal_groups(code, of_row, class_rows(y, len(of_row)), names, self.n_splits, self._random())
-        yield from self._parts(fold)
+    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
+        code = np.arange(len(of_row)) if groups is None else rank_rows("groups", groups, len(of_row))
+        return deal_groups(code, of_row, classes, names, self.n_splits, random)
 
 
 def deal_groups(
@@ -546,18 +542,12 @@ class TaskBlockKFold(TaskSplitter):
 
     _third = "order"
 
-    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-        """The same where tasks and groups are given apart; a group has the time of its first row."""
-        names, of_row = self._tasks(X, y, tasks)
+    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
         check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
         n, sizes = len(of_row), np.bincount(of_row, minlength=len(names))
-        if order is None:
-            time = np.empty(n, dtype=np.intp)
-            time[np.argsort(of_row, kind="stable")] = np.concatenate([np.arange(size) for size in sizes])
-        else:
-            time = _codes("order", order, n)
-        if groups is not None:
-            group = _codes("groups", groups, n)
+        time = _places(of_row) if order is None else rank_rows("order", order, n)
+        if groups is not None:  # a group has the time of its first row
+            group = rank_rows("groups", groups, n)
             first = np.full(int(group.max()) + 1, n, dtype=np.intp)
             np.minimum.at(first, group, time)
             time = np.unique(np.stack([first[group], group]), axis=1, return_inverse=True)[1].ravel()
@@ -567,7 +557,7 @@ class TaskBlockKFold(TaskSplitter):
             train = block < number if self.forward else ~test
             lost = np.bincount(of_row[train], minlength=len(names)) == 0
             train, test = train | (test & lost[of_row]), test & ~lost[of_row]
-            yield np.flatnonzero(train), np.flatnonzero(test)
+            yield train, test
 
     def _blocks(self, time: Index, of_row: Index, sizes: Index) -> Index:
         """Block of each row; −1 is the first training part."""
@@ -589,9 +579,11 @@ class TaskBlockKFold(TaskSplitter):
         return block[time]
 
 
-def _codes(name: str, values: ArrayLike, n: int) -> Index:
-    """Labels of n rows as numbers from 0 on, in their order."""
-    return np.unique(read_row_labels(name, values, n), return_inverse=True)[1].astype(np.intp)
+def _places(of_row: Index) -> Index:
+    """The place of each row among those of its task."""
+    sizes, order, place = np.bincount(of_row), np.argsort(of_row, kind="stable"), np.empty_like(of_row)
+    place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return place
 
 
 class _InTime(TaskSplitter):
@@ -601,15 +593,11 @@ class _InTime(TaskSplitter):
     def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Begin and end of training and test part of each fold, as numbers of each task's rows."""
 
-    def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-        """The same; rows are taken to be in the order of time."""
-        names, of_row = self._tasks(X, y, tasks)
-        sizes, order = np.bincount(of_row), np.argsort(of_row, kind="stable")
-        place = np.empty(len(order), dtype=np.intp)
-        place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
+        sizes, place = np.bincount(of_row), _places(of_row)
         for bounds in self._bounds(sizes, names):
             begin, end, test, last = (np.broadcast_to(bound, sizes.shape)[of_row] for bound in bounds)
-            yield np.flatnonzero((place >= begin) & (place < end)), np.flatnonzero((place >= test) & (place < last))
+            yield (place >= begin) & (place < end), (place >= test) & (place < last)
 
 
 @dataclass(eq=False, repr=False)

@@ -210,6 +210,14 @@ def read_row_labels(name: str, values: object, n: int | None = None) -> Labels:
     return labels
 
 
+def rank_rows(name: str, values: object, n: int | None = None, rows: Index | None = None) -> Index:
+    """Groups or times as numbers from 0 on, in their order: of all n rows of the input, or of these."""
+    labels = read_row_labels(name, values, n)
+    if rows is not None and len(labels) <= rows.max():
+        raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
+    return np.unique(labels if rows is None else labels[rows], return_inverse=True)[1]
+
+
 def read_labels(
     values: object, whose: str = "Task ids have", what: str = "task id", remedy: str = "name their task"
 ) -> Labels | CodedTasks:

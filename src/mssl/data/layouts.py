@@ -34,8 +34,8 @@ from mssl.data.inputs import (
     is_missing,
     listing,
     number_tasks,
+    rank_rows,
     read_labels,
-    read_row_labels,
     read_targets,
     read_weights,
     take_columns,
@@ -176,13 +176,9 @@ class TaskData:
         """
         if groups is None and order is None:
             return replace(self, groups=None, order=None)
-        rows, ranks = self.source_rows, dict[str, Index | None]()
-        for name, values in (("groups", groups), ("order", order)):
-            labels = None if values is None else read_row_labels(name, values)
-            if labels is not None and len(labels) <= rows.max():
-                raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
-            ranks[name] = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        return replace(self, groups=ranks["groups"], order=ranks["order"])
+        rows = self.source_rows
+        ranks = None if groups is None else rank_rows("groups", groups, rows=rows)
+        return replace(self, groups=ranks, order=None if order is None else rank_rows("order", order, rows=rows))
 
     def task_sums(self, values: Array) -> Array:
         """Sum a flat vector over each task's rows."""
