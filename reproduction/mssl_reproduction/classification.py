@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mssl.graph.geometry import PALETTE
-from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, panels
+from mssl.plots.support import NORMAL, SMALL, dots_with_bars, panels
 from mssl_reproduction import methods, sets
 from mssl_reproduction.figures import lines_with_bars
 from mssl_reproduction.page import Claim, Comparison, Page, published

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, panels
+from mssl.plots.support import NORMAL, SMALL, dots_with_bars, panels
 from mssl_reproduction.climate_cells import given_graph, load_cells
 from mssl_reproduction.figures import one_scale
 from mssl_reproduction.page import Claim, Comparison, Page, published

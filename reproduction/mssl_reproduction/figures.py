@@ -1,4 +1,4 @@
-"""Figures that several experiments share; the general ones are in :mod:`mssl.plots` and :mod:`mssl.plots.panels`."""
+"""Figures that several experiments share; the general ones are in :mod:`mssl.plots` and :mod:`mssl.plots.support`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE
 from mssl.plots.graphs import plot_precision
-from mssl.plots.panels import NORMAL, SMALL, panels
-from mssl.plots.support import FAINT, signed_colours
+from mssl.plots.support import FAINT, NORMAL, SMALL, panels, signed_colours
 
 _COLORS = (*PALETTE[:6], "#000000", "#8C8C8C", *PALETTE[6:])
 _MARKERS = "os^Dv<>Pphx"

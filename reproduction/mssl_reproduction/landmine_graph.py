@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl.plots.panels import NORMAL, SMALL, panels
+from mssl.plots.support import NORMAL, SMALL, panels
 from mssl_reproduction import sets
 from mssl_reproduction.figures import graph_panels, lines_with_bars
 from mssl_reproduction.page import Claim, Page, published

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mssl.graph.geometry import PALETTE
-from mssl.plots.panels import NORMAL, SMALL, panels
+from mssl.plots.support import NORMAL, SMALL, panels
 from mssl_reproduction.page import Claim, Page
 from mssl_reproduction.regime_grid import make_regime_grid
 from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed

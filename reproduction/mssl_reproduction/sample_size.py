@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl.plots.panels import SMALL, panels
+from mssl.plots.support import SMALL, panels
 from mssl_reproduction import methods, sets
 from mssl_reproduction.figures import lines_with_bars
 from mssl_reproduction.page import Claim, Page, published

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mssl.features import Linear
-from mssl.plots.panels import SMALL, panels
+from mssl.plots.support import SMALL, panels
 from mssl_reproduction import climate, methods, sets
 from mssl_reproduction.climate_cells import load_cells
 from mssl_reproduction.figures import lines_with_bars

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
-from mssl.plots.panels import NORMAL, SMALL, panels
+from mssl.plots.support import NORMAL, SMALL, panels
 from mssl_reproduction.figures import heat_map
 from mssl_reproduction.page import Claim, Page, published
 from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed

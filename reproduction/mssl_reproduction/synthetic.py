@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl.datasets import make_clustered_tasks
 from mssl.graph.task_graph import partial_correlation
 from mssl.paper import PaperMSSL
-from mssl.plots.panels import panels
+from mssl.plots.support import panels
 from mssl_reproduction.alone import TaskByTask
 from mssl_reproduction.figures import graph_panels, precision_panels
 from mssl_reproduction.page import Claim, Page, published

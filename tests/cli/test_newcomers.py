@@ -11,7 +11,7 @@ from command_line import QUICK, call, write_table
 
 import mssl
 from mssl.cli._options import in_options
-from mssl.report.scores import measure
+from mssl.report.content import measure
 
 COLUMNS = ("--task", "station", "--target", "y")
 

@@ -312,7 +312,7 @@ def test_months_that_follow_each_other_raise_no_note_about_an_order(method):
 def test_the_page_says_what_is_related(on):
     pytest.importorskip("matplotlib")
     from mssl.report.content import Content
-    from mssl.report.words import pair_section
+    from mssl.report.sections import pair_section
 
     random = np.random.default_rng(0)
     X = random.normal(size=(200, 8, 12))

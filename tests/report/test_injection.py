@@ -106,8 +106,7 @@ def report_page(names, folder):
     strangers = [f"{name}!" for name in names]
     rows = (np.zeros((K + 5, K)), np.ones(K + 5), np.array([*names, *strangers[:5]], dtype=object))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mssl.report.content._MOST_EFFECTS", K)
-        patch.setattr("mssl.report.content._MOST_CURVES", 1)
+        patch.setattr("mssl.report.content.most_relevant", lambda model: list(model.column_relevance()))
         # Every column has its frame and caption; drawings, which take time, only the first two.
         drawn, draw = {}, parts.svg
 

@@ -41,8 +41,8 @@ from mssl.losses import Gaussian
 from mssl.plots.fits import read_stability
 from mssl.plots.support import marked, pool
 from mssl.plots.svg import svg
+from mssl.report.content import measure, read_gains
 from mssl.report.parts import Column, Section, canvas
-from mssl.report.scores import measure, read_gains
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
@@ -264,7 +264,7 @@ def test_hostile_names_stay_text(tmp_path):
 @pytest.mark.parametrize("where", ["body", "cell"])
 def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
     if where == "body":
-        monkeypatch.setattr("mssl.report.words.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
+        monkeypatch.setattr("mssl.report.sections.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
     else:
         raw = Column("noise", ["<b>raw</b>"] * 6)
         monkeypatch.setattr("mssl.report.parts.numbers", lambda *_: raw)

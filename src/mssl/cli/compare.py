@@ -137,7 +137,7 @@ def _share(found: dict[str, float]) -> str:
 
 def draw_comparison(outcome: Json, path: str) -> None:
     """One row a method: its first measure in the test parts, and its paired difference from the first method."""
-    from mssl.plots.panels import dots_with_bars, panels
+    from mssl.plots.support import dots_with_bars, panels
 
     methods = outcome["methods"]
     first, measure = next(iter(methods)), next(iter(next(iter(methods.values()))))

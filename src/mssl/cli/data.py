@@ -231,7 +231,7 @@ def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict
     """Box plots of the errors of all data sets; precision matrices and relations of the last one."""
     from mssl import plots
     from mssl.graph import TaskGraph
-    from mssl.plots.panels import panels
+    from mssl.plots.support import panels
 
     names = [str(name) for name in model.tasks_]
     boxes, ax = panels(9.0, 3.6)

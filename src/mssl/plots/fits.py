@@ -19,9 +19,8 @@ from mssl.plots import support
 from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, as_names, axes, drawn, name_ticks, numbers
 
 _COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
-_MOST_TASKS = 200  # curves beside the shared one: with more, no single one can be followed
-_FOREST = 60  # lines of a forest plot: with more, the names cannot be read
-MOST_LINES = 600  # curves of stable edges, and of others: with more, no single one can be followed
+_NAMED = 60  # lines of names below each other that can be read: of a forest plot, of gains
+MOST_LINES = 600  # curves of a kind in a figure (tasks in all panels, stable edges, others): more cannot be followed
 Names = list[object]
 
 
@@ -86,10 +85,8 @@ def plot_coefficients(
     if isinstance(graph, TaskGraph) and len(graph) == K:
         groups = support.as_display(graph).groups
         order, what = task_order(graph, groups), "tasks, by community"
-    support.heat(ax, (values * scale)[order], label, share=1.0 if per == "largest" else _COEF_SHARE)
-    width, height = support.size_in_points(ax)
-    name_ticks(ax.yaxis, [names[k] for k in order], height, what)
-    name_ticks(ax.xaxis, columns, width, "features")
+    rows, share = ([names[k] for k in order], what), 1.0 if per == "largest" else _COEF_SHARE
+    support.heat(ax, (values * scale)[order], label, rows, (columns, "features"), share=share)
     if groups is not None:
         support.part_groups(ax, groups, across=False)
     return ax
@@ -99,11 +96,11 @@ def _forest(
     ax: Axes | None, values: Array, half: Array | None, names: tuple[Names, Names], label: str, sizes: Array
 ) -> Axes:
     """Weights with half widths of intervals, one line each, grouped by feature: those of the largest sizes."""
-    d, rows = len(sizes), min(len(values), _FOREST)
-    shown = np.sort(np.argsort(-sizes, kind="stable")[: max(1, _FOREST // len(values))])
+    d, rows = len(sizes), min(len(values), _NAMED)
+    shown = np.sort(np.argsort(-sizes, kind="stable")[: max(1, _NAMED // len(values))])
     j, k = (places.ravel() for places in np.meshgrid(shown, np.arange(rows), indexing="ij"))
     heights = np.arange(len(j)) + np.arange(len(j)) // rows  # a gap after every feature
-    ax = axes(ax, (4.2, float(np.clip(0.13 * heights[-1] + 0.8, 2.0, 9.0))))
+    ax = axes(ax, (4.2, support.height(heights[-1])))
     centre, reach = values[k, j], np.zeros(len(j)) if half is None else half[k, j]
     sure = (np.abs(centre) > reach) & (half is not None)
     for part, color in ((sure, POSITIVE), (~sure, GREY)):
@@ -112,12 +109,12 @@ def _forest(
     texts = [drawn(f"{names[1][b]} · {names[0][a]}", 28) for a, b in zip(k, j, strict=True)]
     ax.set_yticks(heights, texts, fontsize=SMALL)
     ax.set(xlabel=label, ylim=(heights[-1] + 0.7, -0.7))
-    if d > len(shown) or len(values) > _FOREST:
+    if d > len(shown) or len(values) > _NAMED:
         ax.set_title(f"largest {len(shown)} of {d} features", fontsize=SMALL, loc="left")
     return ax
 
 
-def most_relevant(model: Any, most: int) -> list[str]:
+def most_relevant(model: Any, most: int = 6) -> list[str]:
     """The columns that move a model's predictions most, in falling order, without those that move nothing."""
     relevance = model.column_relevance()
     names = sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])
@@ -135,7 +132,7 @@ def plot_effects(
     features : sequence of columns, optional
         By default those that move the predictions most.
     tasks : sequence of task names, optional
-        Tasks whose curves are drawn; by default all, up to 200.
+        Tasks whose curves are drawn; by default all, up to 600 curves in all.
     most : int
         Columns that are drawn at most where `features` does not say which.
 
@@ -160,11 +157,11 @@ def plot_effects(
     chosen = most_relevant(model, most) if features is None else list(features)
     if not chosen:
         raise DataError("No column moves the predictions, so there is no effect to draw; name columns with features=.")
-    names = list(model.tasks_)[:_MOST_TASKS] if tasks is None else list(tasks)
+    names = list(model.tasks_)[: MOST_LINES // len(chosen)] if tasks is None else list(tasks)
     across = min(3, len(chosen))
     down = -(-len(chosen) // across)
-    page = support.new_figure((2.4 * across, 2.0 * down))
-    made = page.subplots(down, across, sharey=True, squeeze=False).ravel()
+    look: Look = {"shown": True, "sharey": True, "squeeze": False}
+    made = support.panels(2.4 * across, 2.0 * down, down, across, **look)[1].ravel()
     for ax, feature in zip(made, chosen, strict=False):
         draw_effect(ax, *curves(model, feature, names))
     for ax in made[len(chosen) :]:
@@ -394,14 +391,13 @@ def plot_transfer(
     values = numbers([row.get("gain") for row in rows], "gains", 1, missing=True)
     names = as_names([row.get("task") for row in rows] if tasks is None else tasks, len(values), "tasks")
     order = np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]
-    few = len(order) <= 80
-    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(order), 2.2, 7.0)) if few else 3.4))
+    ax = axes(ax, gain_size(len(order)))
     heights, sorted_values = np.arange(len(order)), values[order]
     looks: dict[str, Look] = {"gain": {"color": POSITIVE}}
     looks["loss"] = {"facecolor": "white", "edgecolor": NEGATIVE, "hatch": "////", "lw": 0.6}
     for (word, look), part in zip(looks.items(), (~(sorted_values < 0), sorted_values < 0), strict=True):
         if part.any():
-            look |= {"label": f"{word} ({int(part.sum())})", "height": 0.8 if few else 1.0}
+            look |= {"label": f"{word} ({int(part.sum())})", "height": 0.8 if len(order) <= _NAMED else 1.0}
             bars = ax.barh(heights[part], sorted_values[part], **look)
             for bar, k in zip(bars, order[part], strict=True):
                 support.marked(bar, "bar", [k])
@@ -412,6 +408,11 @@ def plot_transfer(
     return ax
 
 
+def gain_size(count: int) -> tuple[float, float]:
+    """Size in inches of a figure of gains: each of few tasks has a line of its own."""
+    return 3.6, support.height(count) if count <= _NAMED else 3.4
+
+
 def gain_rows(gains: Any, tasks: Sequence[object] | None = None) -> list[dict[str, Any]]:
     """Gains over single-task fits, in whichever form they came, as rows with task and gain."""
     if hasattr(gains, "together"):  # a TransferReport
@@ -420,16 +421,13 @@ def gain_rows(gains: Any, tasks: Sequence[object] | None = None) -> list[dict[st
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(gains, Mapping):
         return [{"task": task, "gain": gain} for task, gain in gains.items()]
-    if hasattr(gains, "to_dict"):
-        return list(gains.to_dict("records"))
     if not isinstance(gains, Iterable):
         raise DataError(f"transfer is of type {type(gains).__name__}; give a mapping of task to gain, or rows.")
-    items = list(gains)
+    items = list(gains.to_dict("records") if hasattr(gains, "to_dict") else gains)
     if items and all(isinstance(item, Mapping) for item in items):
         return [dict(item) for item in items]
     if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
-        fields = [getattr(item, "_fields", None) or getattr(item, "__slots__", None) or vars(item) for item in items]
-        return [{name: getattr(item, name) for name in own} for item, own in zip(items, fields, strict=True)]
+        return [{name: getattr(item, name) for name in dir(item) if name[0] != "_"} for item in items]
     given = range(len(items)) if tasks is None else tasks
     if len(items) != len(given):
         raise DataError(f"transfer has {len(items)} numbers for {len(given)} tasks; give one each.")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._typing import Array, Mask, TaskMatrix
+from mssl._typing import Array
 from mssl._validation import check_choice
 from mssl.exceptions import ParameterError
 from mssl.graph import geometry
@@ -16,7 +16,7 @@ from mssl.graph.geometry import NEGATIVE, POSITIVE, Display, community_colors, t
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at
 from mssl.plots import support
-from mssl.plots.support import GREY, SMALL, Axes, Look, as_display, axes, drawn, marked, name_ticks, square
+from mssl.plots.support import GREY, SMALL, Axes, Look, as_display, axes, drawn, marked, square
 
 _DASHES = (0, (3, 1.5))  # of negative edges, so that colour alone does not tell the sign
 
@@ -44,22 +44,20 @@ def plot_graph(source: Any, ax: Axes | None = None, *, max_edges: int | None = N
     >>> sorted(text.get_text() for text in ax.texts)
     ['a', 'b', 'c']
     """
-    graph, certain, groups, notes, *_ = as_display(source)
+    shown = as_display(source)
+    graph = shown.graph
     ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
     thinned, hidden = thin_edges(graph, max_edges)
-    places = geometry.graph_layout(graph)
-    i, j = thinned.edge_indices()
+    places, ends = geometry.graph_layout(graph), np.column_stack(thinned.edge_indices())
+    edge_lines(ax, places[ends], ends, shown)
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
-    weights, sure = entries_at(thinned.weights, i, j), of_edges(certain, i, j)
-    edge_lines(ax, np.stack([places[i], places[j]], axis=1), weights, sure, np.column_stack([i, j]))
-    look: Look = {"c": community_colors(groups), "edgecolors": "white", "linewidths": 0.4, "clip_on": False}
+    look: Look = {"c": community_colors(shown.groups), "edgecolors": "white", "linewidths": 0.4, "clip_on": False}
     x, y = places.T
     marked(ax.scatter(x, y, s=(2 * radius) ** 2, zorder=3, **look), "tasks", range(len(graph)))
     reach = np.abs(places).max(axis=0, initial=0.05)
     _empty(ax, 1.18 * reach[0], 1.1 * max(reach[1], 0.4))
     named = place_labels(ax, places, graph, radius, max_labels)
-    _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *notes)
-    sign_legend(ax, weights, sure)
+    support.note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *shown.notes)
     return ax
 
 
@@ -98,9 +96,8 @@ def plot_precision(
     order, what = (task_order(graph, groups), "tasks, by community") if ordered else (np.arange(K), "tasks")
     ax = axes(ax, square(K, 3.7, 0.105 if K <= 66 else 0.02))
     off = np.where(np.eye(K, dtype=bool), np.nan, support.numbers(values, "precisions", 2))
-    support.heat(ax, off[np.ix_(order, order)], label, "equal")
-    for axis, room in zip((ax.xaxis, ax.yaxis), support.size_in_points(ax), strict=True):
-        name_ticks(axis, [names[k] for k in order], room, what)
+    ticks = [names[k] for k in order], what
+    support.heat(ax, off[np.ix_(order, order)], label, ticks, ticks, aspect="equal")
     if ordered:
         support.part_groups(ax, groups)
     return ax
@@ -120,12 +117,11 @@ def plot_chord(
     max_edges : int, optional
         Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
     """
-    whole, certain, found, notes, *_ = as_display(source)
-    ax = axes(ax, square(len(whole), 3.8, 0.085))
-    graph, hidden = thin_edges(whole, max_edges)
-    chords = geometry.chord_geometry(graph, found.tolist() if groups is None else groups)
-    sure = of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
-    edge_lines(ax, chords.curves, chords.weights, sure, chords.ends, curved=True)
+    shown = as_display(source)
+    ax = axes(ax, square(len(shown.graph), 3.8, 0.085))
+    graph, hidden = thin_edges(shown.graph, max_edges)
+    chords = geometry.chord_geometry(graph, shown.groups.tolist() if groups is None else groups)
+    edge_lines(ax, chords.curves, chords.ends, shown, curved=True)
     gap = 0.04 * (chords.spans[:, 1] - chords.spans[:, 0])
     around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 50 else 3, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
@@ -134,8 +130,7 @@ def plot_chord(
     ax.add_collection(marked(arcs, "tasks", range(len(graph))))
     limit, names = _chord_labels(ax, graph.tasks, chords.angles)
     _empty(ax, limit, limit)
-    _note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name", *notes)
-    sign_legend(ax, chords.weights, sure)
+    support.note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name", *shown.notes)
     return ax
 
 
@@ -143,11 +138,7 @@ def _empty(ax: Axes, across: float, up: float) -> None:
     """Axes around (0, 0) that show nothing of their own."""
     ax.set(xlim=(-across, across), ylim=(-up, up), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
-
-
-def of_edges(certain: TaskMatrix | None, i: NDArray[np.integer], j: NDArray[np.integer]) -> Mask:
-    """Which of some edges are certain; all where nothing is known about their error."""
-    return np.ones(len(i), dtype=bool) if certain is None else entries_at(certain, i, j)
+    ax.xaxis.label.set(fontsize=SMALL, color=GREY)
 
 
 def place_labels(
@@ -194,43 +185,27 @@ def _chord_labels(ax: Axes, tasks: Sequence[object], angles: Array) -> tuple[flo
     return float(limit), True
 
 
-def _note(ax: Axes, *parts: str) -> None:
-    """Say below the drawing what it does not show."""
-    text = "; ".join(part for part in parts if part)
-    if text:
-        ax.set_xlabel(support.wrapped(ax, text, SMALL), fontsize=SMALL, color=GREY)
-
-
-def sign_legend(ax: Axes, weights: Array, certain: Mask) -> None:
-    """Explain the colours of edges, as far as they occur."""
-    line = support.matplotlib_module("lines").Line2D
-    kinds = [
-        ("positive", POSITIVE, "-", certain & (weights > 0)),
-        ("negative", NEGATIVE, _DASHES, certain & (weights < 0)),
-        ("candidate", GREY, "-", ~certain),
-    ]
-    handles = [line([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
-    if handles:
-        support.legend_above(ax, 3, handles=handles)
-
-
 def edge_lines(
     ax: Axes,
     paths: Sequence[Array] | Array,
-    weights: Array,
-    certain: Mask,
     ends: NDArray[np.intp],
+    shown: Display,
     *,
     curved: bool = False,
     clip_on: bool = False,
 ) -> None:
-    """Draw edges: colour and dash by sign, width and opacity by |weight|; candidates thin and grey below them."""
-    if not len(weights):
+    """Draw the edges between these tasks, (E, 2), along the paths; the legend has the kinds that occur.
+
+    Colour and dash show the sign, width and opacity the size of the weight; candidates are thin and grey below them.
+    """
+    if not len(ends):
         return
+    weights = entries_at(shown.graph.weights, *ends.T)
+    sure = np.ones(len(ends), dtype=bool) if shown.certain is None else entries_at(shown.certain, *ends.T)
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
-    thin = float(np.clip((120 / len(weights)) ** 0.35, 0.35, 1.0))  # many edges would run into each other
-    order = np.lexsort((share, certain))
-    share, sure, negative = share[order], certain[order], (weights < 0)[order]
+    thin = float(np.clip((120 / len(ends)) ** 0.35, 0.35, 1.0))  # many edges would run into each other
+    order = np.lexsort((share, sure))
+    share, sure, negative = share[order], sure[order], (weights < 0)[order]
     lines = support.matplotlib_module("collections").LineCollection(
         [paths[k] for k in order],
         colors=np.where(sure, np.where(negative, NEGATIVE, POSITIVE), GREY).tolist(),
@@ -244,3 +219,11 @@ def edge_lines(
         path.codes = [path.MOVETO, path.CURVE3, path.CURVE3]
     marked(lines, "edges", [f"{min(pair)} {max(pair)}" for pair in ends[order].tolist()])
     ax.add_collection(lines, autolim=False)
+    kinds = [
+        ("positive", POSITIVE, "-", sure & ~negative),
+        ("negative", NEGATIVE, _DASHES, sure & negative),
+        ("candidate", GREY, "-", ~sure),
+    ]
+    line = support.matplotlib_module("lines").Line2D
+    handles = [line([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
+    support.legend_above(ax, 3, handles=handles)

@@ -12,9 +12,8 @@ import numpy as np
 from mssl._typing import Array, ArrayLike
 from mssl.exceptions import DataError
 from mssl.graph.geometry import NEUTRAL, PALETTE, arc_geometry, coastlines, community_colors, map_region, thin_edges
-from mssl.model.task_matrix import entries_at
 from mssl.plots import support
-from mssl.plots.graphs import edge_lines, of_edges, sign_legend
+from mssl.plots.graphs import edge_lines
 from mssl.plots.support import FAINT, GREY, NORMAL, NOTHING, SMALL, Axes, Look, axes, drawn, matplotlib_module
 
 
@@ -45,9 +44,8 @@ def plot_map(
     coast : bool
         Draw coastlines (needs global-land-mask).
     """
-    whole, certain, groups, notes, *_ = support.as_display(source)
-    if coordinates is not None:
-        whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
+    shown = support.as_display(source)
+    whole = shown.graph if coordinates is None else replace(shown.graph, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
         raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
     colors = None if values is None else support.numbers(values, "values", 1, missing=True)
@@ -57,24 +55,20 @@ def plot_map(
     latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
     ax = axes(ax, (3.8, 3.2))
     _frame(ax, latitude, longitude, coast=coast)
-    i, j = graph.edge_indices()
-    arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
-    owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
-    pieces = [piece for parts in arcs for piece in parts]
-    weights, sure = entries_at(graph.weights, i, j), of_edges(certain, i, j)
-    edge_lines(ax, pieces, weights[owner], sure[owner], np.column_stack([i, j])[owner], clip_on=True)
+    ends = np.column_stack(graph.edge_indices())
+    arcs = arc_geometry(whole.coordinates, ends)
+    owners = np.repeat(ends, [len(parts) for parts in arcs], axis=0)
+    edge_lines(ax, [piece for parts in arcs for piece in parts], owners, shown, clip_on=True)
     look: Look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3}
     if colors is None:
-        look["c"] = community_colors(groups)
+        look["c"] = community_colors(shown.groups)
     else:
         scale = matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)
         look |= {"c": colors, "plotnonfinite": True, "cmap": scale}
     points = support.marked(ax.scatter(longitude, latitude, zorder=3, **look), "tasks", range(len(whole)))
     if colors is not None:
-        support.colour_bar(ax, points, label)
-    lines = [ax.get_xlabel(), *(support.wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
-    ax.set_xlabel("\n".join(lines))
-    sign_legend(ax, weights, sure)
+        support.colour_bar(points, label, ax=ax, pad=0.03)
+    support.note(ax, hidden, *shown.notes)
     return ax
 
 
@@ -108,23 +102,25 @@ def draw_fields(
     reach = max(np.abs(field[np.isfinite(field)]).max(initial=0.0) for field in fields.values())
     look = support.signed_colours(min(reach, most) or 1.0)
     look["cmap"] = look["cmap"] if rising == "blue" else look["cmap"].reversed()
-    page = support.new_figure((7.0, 3.6))
-    grid = page.add_gridspec(2, len(fields) + (leaders is not None), height_ratios=(4, 1))
-    made = np.array([page.add_subplot(grid[0, k]) for k in range(grid.ncols)])
-    for ax, (title, field) in zip(made, fields.items(), strict=False):
-        drawing = _field(ax, field, places, look, coast)
-        ax.set_title(title, fontsize=NORMAL)
-    room = page.add_subplot(grid[1, : len(fields)]).inset_axes((0.1, 0.6, 0.8, 0.2))
-    bar = page.colorbar(drawing, cax=room, orientation="horizontal", extend="min" if reach > most else "neither")
-    bar.set_label(label, fontsize=NORMAL)
-    bar.ax.tick_params(labelsize=SMALL)
+    page = support.new_figure(7.0, 3.6)
+    above = [*fields, *(["largest weight"] if leaders is not None else [])]
+    below = [*("bar" for _ in fields), *(["names"] if leaders is not None else [])]
+    grid: dict[str, Axes] = page.subplot_mosaic([above, below], height_ratios=(4, 1))
+    made = np.array([grid[title] for title in above])
+    for title, field in fields.items():
+        drawing = _field(grid[title], field, places, look, coast)
+    room = grid["bar"].inset_axes((0.1, 0.6, 0.8, 0.2))
+    ends = "min" if reach > most else "neither"
+    support.colour_bar(drawing, label, cax=room, orientation="horizontal", extend=ends)
     if leaders is not None:
-        _leaders(made[-1], page.add_subplot(grid[1, -1]), *leaders, places, coast)
-    for ax in page.axes[len(made) :]:
-        ax.set_axis_off()
-    for ax in made:
-        ax.tick_params(labelsize=SMALL, labelleft=ax is made[0])
-        ax.set_ylabel(ax.get_ylabel() if ax is made[0] else "")
+        _leaders(made[-1], grid["names"], *leaders, places, coast)
+    for place in set(below):
+        grid[place].set_axis_off()
+    for title in above:
+        grid[title].set_title(title, fontsize=NORMAL)
+        grid[title].tick_params(labelsize=SMALL, labelleft=title == above[0])
+    for ax in made[1:]:
+        ax.set_ylabel("")
     across, up = (float(np.ptp(limits)) for limits in (made[0].get_xlim(), made[0].get_ylim()))
     width = np.clip(2.4 * across / (up * made[0].get_aspect()), 2.0, 3.4)
     page.set_size_inches(0.5 + width * len(made), 3.6)
@@ -167,7 +163,6 @@ def _leaders(ax: Axes, below: Axes, leading: Array, names: list[str], places: tu
     colours = [*PALETTE[: len(shown)], NEUTRAL]
     cmap = matplotlib_module("colors").ListedColormap(colours)
     _field(ax, ranks, places, {"cmap": cmap, "vmin": -0.5, "vmax": len(shown) + 0.5}, coast)
-    ax.set_title("largest weight", fontsize=NORMAL)
     short = _told_apart(names, shown)
     words = [f"{short[k]} ({counts[k]})" for k in shown]
     others = int(counts.sum() - counts[shown].sum())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mssl._typing import Array
 from mssl.exceptions import DataError, require
-from mssl.graph.geometry import DIVERGING, Display, display
+from mssl.graph.geometry import DIVERGING, PALETTE, Display, display
 from mssl.graph.task_graph import TaskGraph, short_name
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def matplotlib_module(name: str = "") -> Any:
     return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
 
 
-def new_figure(size: tuple[float, float], *, shown: bool = True) -> matplotlib.figure.Figure:
-    """A figure that ``plt.show()`` shows where pyplot is in use, and that nobody has to close where it is not."""
-    look: Look = {"figsize": size, "layout": "constrained", "dpi": 150}
+def new_figure(width: float, height: float, *, shown: bool = True) -> matplotlib.figure.Figure:
+    """A figure, in inches: ``plt.show()`` shows it where pyplot is in use, and else nobody has to close it."""
+    look: Look = {"figsize": (width, height), "layout": "constrained", "dpi": 150}
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None and shown:
         figure: matplotlib.figure.Figure = pyplot.figure(**look)
@@ -46,11 +46,18 @@ def new_figure(size: tuple[float, float], *, shown: bool = True) -> matplotlib.f
     return figure
 
 
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, *, shown: bool = False, **how: Any) -> Any:
+    """A figure, which pyplot does not keep unless it is to be shown, and its axes."""
+    figure = new_figure(width, height, shown=shown)
+    grid = figure.subplots(rows, columns, **how)
+    for ax in np.ravel(grid):
+        ax.tick_params(which="both", labelsize=SMALL + 0.5)
+    return figure, grid
+
+
 def axes(ax: Axes | None, size: tuple[float, float] = (3.6, 3.0), *, shown: bool = True) -> Axes:
     """Return `ax`, or the axes of a new figure; their labels have one size in all figures."""
-    made: Axes = new_figure(size, shown=shown).subplots() if ax is None else ax
-    if ax is None:
-        made.tick_params(which="both", labelsize=SMALL + 0.5)
+    made: Axes = panels(*size, shown=shown)[1] if ax is None else ax
     made.xaxis.label.set_fontsize(NORMAL)
     made.yaxis.label.set_fontsize(NORMAL)
     return made
@@ -60,6 +67,11 @@ def square(count: int, min_side: float, step: float) -> tuple[float, float]:
     """Return a figure size in inches that grows with the number of tasks, up to a page's width."""
     side = float(np.clip(step * count, min_side, 7.0))
     return side, 0.94 * side
+
+
+def height(lines: float) -> float:
+    """Height in inches of a figure with so many lines of names below each other, up to a page's."""
+    return float(np.clip(0.7 + 0.13 * lines, 2.0, 9.0))
 
 
 def as_graph(source: Any, tasks: Iterable[object] | None = None) -> TaskGraph:
@@ -124,10 +136,12 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
     return frozenset().union(*(font.get_charmap() for font in found))
 
 
-def wrapped(ax: Axes, text: str, font: float) -> str:
-    """Text in lines that the place of the axes is wide enough for."""
+def note(ax: Axes, *parts: str) -> None:
+    """Say below the drawing what it does not show, in lines that its place is wide enough for."""
     points = 72 * ax.figure.figure.get_figwidth() * ax.get_position(original=True).width
-    return fill(text, max(20, int(1.15 * points / (0.5 * font))))
+    letters = max(20, int(1.15 * points / (0.5 * float(ax.xaxis.label.get_fontsize()))))
+    lines = [ax.get_xlabel(), fill("; ".join(filter(None, parts)), letters)]
+    ax.set_xlabel("\n".join(filter(None, lines)))
 
 
 def size_in_points(ax: Axes) -> tuple[float, float]:
@@ -186,7 +200,7 @@ def signed_colours(reach: float) -> Look:
     return {"cmap": colours, "vmin": -reach, "vmax": reach}
 
 
-_CELLS = 300  # cells on a side of an image: more show nothing more
+CELLS = 300  # cells on a side of an image: more show nothing more
 OURS = "mssl-"  # begins the names that artists have for a page
 _MATRIX = "_mssl_matrix"  # attribute of axes: what a heat map shows
 MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
@@ -222,12 +236,22 @@ def pool(matrix: Array, max_side: int) -> Pooled:
     return Pooled(np.take_along_axis(cells, place[..., None], axis=2)[..., 0], place, (height, width))
 
 
-def heat(ax: Axes, values: Array, label: str, aspect: Any = "auto", share: float = 1.0) -> None:
+def heat(
+    ax: Axes,
+    values: Array,
+    label: str,
+    rows: tuple[Sequence[object], str],
+    columns: tuple[Sequence[object], str],
+    *,
+    aspect: Any = "auto",
+    share: float = 1.0,
+) -> None:
     """Draw a matrix on a diverging map centred at zero; of a large one the strongest of each block of cells.
 
-    The colours end, on both sides of zero, at a quantile of the sizes that are not zero: at `share` of them.
+    `rows` and `columns` are names, and what they are. The colours end, on both sides of zero, at a quantile of the
+    sizes that are not zero: at `share` of them.
     """
-    cells = pool(values, _CELLS)
+    cells = pool(values, CELLS)
     down, across = (count * step for count, step in zip(cells.values.shape, cells.block, strict=True))
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     look = signed_colours(float(np.quantile(sizes, share)) if sizes.size else 1.0)
@@ -237,7 +261,10 @@ def heat(ax: Axes, values: Array, label: str, aspect: Any = "auto", share: float
     marked(drawing, "image")
     marked(ax.patch, "cells")
     setattr(ax, _MATRIX, values)
-    colour_bar(ax, drawing, label, fraction=0.046)
+    colour_bar(drawing, label, ax=ax, pad=0.03, fraction=0.046)
+    width, height = size_in_points(ax)
+    name_ticks(ax.yaxis, rows[0], height, rows[1])
+    name_ticks(ax.xaxis, columns[0], width, columns[1])
 
 
 def shown_matrix(ax: Axes) -> Array:
@@ -262,9 +289,9 @@ def marked(artist: Any, name: str, marks: Iterable[object] = ()) -> Any:
     return artist
 
 
-def colour_bar(ax: Axes, drawing: Any, label: str, **options: Any) -> None:
-    """Say beside the axes what the colours of a drawing mean."""
-    bar = ax.figure.colorbar(drawing, ax=ax, pad=0.03, **options)
+def colour_bar(drawing: Any, label: str, **options: Any) -> None:
+    """Say what the colours of a drawing mean: beside its axes, or in axes of its own."""
+    bar = drawing.figure.colorbar(drawing, **options)
     bar.set_label(label, fontsize=NORMAL)
     bar.ax.tick_params(labelsize=SMALL)
 
@@ -278,3 +305,29 @@ def patches(colours: Mapping[str, str]) -> list[Any]:
     """Handles of a legend: a patch of each colour, by the name that stands beside it."""
     patch = matplotlib_module("patches").Patch
     return [patch(facecolor=colour, label=name) for name, colour in colours.items()]
+
+
+def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label: str, marks: Any = None) -> Any:
+    """One row a method: mean and standard deviation as a dot with a bar, published figures as crosses.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    values : mapping of name to (mean, spread)
+    label : str
+        What is shown, with its unit.
+    marks : mapping of name to number, optional
+        Published figures.
+    """
+    heights = np.arange(len(values))
+    means, spreads = zip(*values.values(), strict=True)
+    ax.errorbar(means, heights, xerr=spreads, fmt="o", color=PALETTE[0], ms=4, lw=1, label="measured")
+    known = {name: height for height, name in enumerate(values) if marks and name in marks}
+    if known:
+        published = [marks[name] for name in known]
+        ax.plot(published, list(known.values()), "x", color=PALETTE[5], ms=5, label="published")
+    ax.set_yticks(heights, list(values), fontsize=SMALL)
+    ax.set_ylim(len(values) - 0.5, -0.5)
+    ax.grid(axis="y", lw=0.3, color="#DDDDDD")
+    ax.set_xlabel(label, fontsize=NORMAL)
+    return ax

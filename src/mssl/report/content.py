@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mssl._typing import ArrayLike
+from mssl._typing import Array, ArrayLike, Index, Labels
 from mssl.data.columns import feature_spreads
+from mssl.data.encoding import Features
+from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
 from mssl.graph.geometry import community_colors, display, task_order, thin_edges
 from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
-from mssl.metrics import NEGLIGIBLE_GAIN
+from mssl.graph.tests import COVERAGE
+from mssl.metrics import NEGLIGIBLE_GAIN, area_under_curve, base_log_loss, deviance_score, scored_targets
 from mssl.model.task_matrix import entries_at
-from mssl.plots.fits import Stability, curves, most_relevant, read_stability
+from mssl.plots.fits import MOST_LINES, Stability, curves, gain_rows, most_relevant, read_stability
 from mssl.report.parts import MOST_EDGES, count
-from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
 
-_MOST_EFFECTS = 6  # columns whose curves are drawn
-_MOST_CURVES = 100  # tasks' curves in each of these figures
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
 
 
@@ -65,10 +66,8 @@ class Content:
     rounds : int
     ending : str
         What became of the fit: a sentence, or nothing.
-    shared_gain : float or None
-        The share of the separate models' deviance that is gone in cross-validation, where that is known.
     cross_validated : str
-        What else folds say of the fit: a sentence, or nothing.
+        What folds say of the fit: sentences, or nothing.
     noise : ndarray of shape (K,) or None
     settings, record : lists of (name, text)
     relevance : dict of str to float
@@ -125,7 +124,7 @@ class Content:
         if fitted.result is not None:
             gap = fitted.result.relative_gap
             self.ending = f"The fit {fitted.result.status}, with a relative gap of {gap:.1e}"
-        self.shared_gain, self.cross_validated = gain_over_separate(last), _cross_validated(last)
+        self.cross_validated = _cross_validated(last)
         variance = fitted.noise_variance
         self.noise = None if variance is None else np.sqrt(np.broadcast_to(variance, K))
         self.settings = [(name, short_name(repr(value), 200)) for name, value in last.get_params(deep=False).items()]
@@ -134,8 +133,8 @@ class Content:
         self.relevance: dict[str, float] = last.column_relevance() if known else {}
         # Straight lines are in the coefficients.
         curved = given.maps is not None or (given.encoder is not None and given.encoder.has_categories)
-        drawn = most_relevant(last, _MOST_EFFECTS) if known and curved else []
-        self.effects = [curves(last, name, tasks[:_MOST_CURVES]) for name in drawn]
+        drawn = most_relevant(last) if known and curved else []
+        self.effects = [curves(last, name, tasks[: MOST_LINES // len(drawn)]) for name in drawn]
 
     @property
     def missing_graph(self) -> str | None:
@@ -170,16 +169,22 @@ class Content:
 
 def _cross_validated(model: Any) -> str:
     """What is known of rows that were left out of the fits."""
-    score = getattr(model, "held_out_", None)
+    score, gain, lead = getattr(model, "held_out_", None), gain_over_separate(model), lead_over_separate(model)
     if score is None:
         return ""
-    lead = lead_over_separate(model)
+    share = (
+        ""
+        if gain is None
+        else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task"
+    )
+    share = "separate models per task do as well" if gain is not None and gain < NEGLIGIBLE_GAIN else share
+    first = f"In cross-validation, on rows left out of the fits, {share}. " if share else ""
     apart = "" if lead is None else f"; with separate weights per task it is {score.separate:.4g}"
-    alone = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
+    apart = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
     base = "" if score.base_rate is None else f"; each task's base rate alone has {score.base_rate:.4g}"
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
-    share = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
-    return f"The {score.what} is {score.score:.4g}{base}{alone}.{area}{share}"
+    within = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
+    return f"{first}The {score.what} is {score.score:.4g}{base}{apart}.{area}{within}"
 
 
 def _graph(
@@ -221,3 +226,180 @@ def _record(model: Any, fitted: Fitted, shape: tuple[int, ...], data: Any) -> li
     facts.append(("Python", platform.python_version()))
     facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
     return facts
+
+
+class LabelScores(NamedTuple):
+    """How good probabilities of labels are: log loss, that of each task's base rate alone, and area under the curve.
+
+    Base rates are those of the rows that were fitted; models of earlier versions do not know them: NaN.
+    """
+
+    log_loss: float
+    base_log_loss: float
+    auc: float
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How well each task is predicted: NaN where it has no row.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (K,)
+        Rows of each task.
+    error, explained : ndarrays of shape (K,)
+        Error, and share of deviance explained.
+    error_name, explained_name : str
+        What the two are called; errors of rows that were fitted say so.
+    inside : ndarray of shape (K,) or None
+        Share of rows inside the 90 % prediction interval, of models that have intervals.
+    held_out : bool or None
+        Whether the model was fitted without these rows; None where that is not known.
+    strangers : list
+        Tasks of further rows that the model was not fitted to.
+    n_strange : int
+        Number of these rows.
+    strange_error, strange_explained : float
+        Their error and share of deviance explained, predicted as new tasks; NaN where the model has no such answer.
+    labels : LabelScores or None
+        Of labels: how good the probabilities are, over all rows of known tasks.
+    """
+
+    rows: Index
+    error: Array
+    explained: Array
+    error_name: str
+    explained_name: str
+    inside: Array | None = None
+    held_out: bool | None = None
+    strangers: list[Any] = field(default_factory=list)
+    n_strange: int = 0
+    strange_error: float = np.nan
+    strange_explained: float = np.nan
+    labels: LabelScores | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """What each task gains over its single-task fit.
+
+    Attributes
+    ----------
+    gain : ndarray of shape (K,)
+        In percent; NaN where it was not measured.
+    verdict : ndarray of K str
+        "gain", "loss" or "even"; "" where it was not measured.
+    others : dict of str to ndarray of shape (K,)
+        What else was reported.
+    """
+
+    gain: Array
+    verdict: Labels
+    others: dict[str, Array]
+
+
+def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
+    """Predict the rows of `data`, on which the model was fitted or not, and score them task by task."""
+    if not isinstance(data, Sequence) or not 2 <= len(data) <= 3:
+        raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
+    X, y, tasks = (*data, None)[:3]
+    while hasattr(model, "steps"):  # a pipeline: X as its last step sees it
+        X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
+    fitted: Fitted = model.fitted_
+    known = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
+    binary = fitted.input.classes is not None
+    mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
+    target = scored_targets(np.asarray(y), mean, None)[0]
+    target = _code(target, model.classes_) if binary else np.asarray(target, dtype=float)
+    place, strangers = _tasks_of(model, X, tasks, mean)
+    place = np.where(np.isnan(target), -2, place)
+    hit = None
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(X, COVERAGE, **known)
+        hit = (ends[..., 0] <= target) & (target <= ends[..., 1])
+
+    def judged(k: int) -> tuple[float, float, float, float]:
+        """Rows of a task, error, share of deviance explained, and share of rows in their intervals."""
+        rows = place == k
+        if not rows.any():
+            return 0, np.nan, np.nan, np.nan
+        off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
+        error = off.mean() if binary else np.sqrt(off.mean())
+        explained = deviance_score(fitted.loss, target[rows], mean[rows])
+        return rows.sum(), error, explained, np.nan if hit is None else hit[rows].mean()
+
+    n_strange, *strange = judged(-1)
+    K = len(model.tasks_)
+    counts, error, explained, inside = np.array([judged(k) for k in range(K)]).T
+    own = place >= 0
+    labels = None
+    if binary and own.any():
+        rates = np.full(K, np.nan) if fitted.input.base_rates is None else fitted.input.base_rates
+        loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[place[own]]))
+        labels = LabelScores(loss, base, area_under_curve(target[own], mean[own]))
+    training = "" if held_out is not False else "training "
+    return Scores(
+        counts.astype(np.int64),
+        error,
+        explained,
+        f"{training}{'error rate' if binary else 'RMSE'}",
+        f"{training}{'R²' if fitted.loss.quadratic else 'D²'}",
+        None if hit is None else inside,
+        held_out,
+        strangers,
+        int(n_strange),
+        strange[0],
+        strange[1],
+        labels,
+    )
+
+
+def _code(labels: Labels, classes: Labels) -> Array:
+    """Labels as 0 and 1, missing ones as NaN."""
+    missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
+    first, second = labels == classes[0], labels == classes[1]
+    strange = ~(missing | first | second)
+    if strange.any():
+        raise DataError(
+            f"y holds the label {short_name(labels[strange][0])!r}; the model knows {listing(classes)}. "
+            "Use the labels of the fit."
+        )
+    return np.where(missing, np.nan, second.astype(float))
+
+
+def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:
+    """The task of every prediction, in the shape of the predictions, −1 for new tasks; and the names of these."""
+    if mean.ndim == 2:
+        return np.broadcast_to(np.arange(mean.shape[1]), mean.shape), []
+    labels = getattr(X, "tasks", None) if tasks is None else tasks
+    if labels is None and model.task_column is not None and not isinstance(X, Features):
+        labels = task_ids(X, model.task_column)
+    if labels is None:
+        return np.zeros(len(mean), dtype=np.int64), []
+    index = locate_tasks(labels, model.tasks_)
+    return index, unseen_tasks(labels, index)
+
+
+def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
+    """Bring a report of transfer into the order of the tasks."""
+    given = {row.get("task"): row for row in gain_rows(transfer, tasks)}
+    strange = [name for name in given if name not in set(tasks)]
+    if strange:
+        raise DataError(
+            f"transfer names the task {short_name(strange[0])!r}; the model does not know it. Give its tasks."
+        )
+    rows = [given.get(task, {}) for task in tasks]
+    columns: dict[str, Array] = {}
+    for k, row in enumerate(rows):
+        for name, value in row.items():
+            if isinstance(value, Real) and name != "task":
+                columns.setdefault(name, np.full(len(rows), np.nan))[k] = value
+    if "gain" not in columns:
+        raise DataError(
+            "transfer holds no gain; give a mapping of task to gain in percent, one number for each task, or rows with "
+            "task and gain."
+        )
+    gain = columns.pop("gain")
+    signs = np.select([gain > 0, gain < 0, gain == 0], ["gain", "loss", "even"], "")
+    words = np.array([str(row.get("verdict")) for row in rows])
+    return Gains(gain, np.where((signs != "") & np.isin(words, ["gain", "loss", "even"]), words, signs), columns)

@@ -20,7 +20,7 @@ import numpy as np
 from mssl._html import Html, tag, verbatim
 from mssl.exceptions import require
 from mssl.graph.task_graph import short_name
-from mssl.report import pictures, words
+from mssl.report import sections as make
 from mssl.report.parts import Section, count
 
 if TYPE_CHECKING:
@@ -56,19 +56,19 @@ def render(content: Content) -> str:
 def all_sections(content: Content) -> list[Section]:
     """Every section that has something to show, in the order of reading."""
     found = [
-        words.summary_section(content),
-        pictures.graph_section(content),
-        pictures.matrix_section(content),
-        words.pair_section(content),
-        pictures.chord_section(content),
-        pictures.coefficient_section(content),
-        pictures.effect_section(content),
-        words.new_task_section(content),
-        words.task_section(content),
-        pictures.map_section(content),
-        pictures.stability_section(content),
-        pictures.convergence_section(content),
-        words.record_section(content),
+        make.summary_section(content),
+        make.graph_section(content),
+        make.matrix_section(content),
+        make.pair_section(content),
+        make.chord_section(content),
+        make.coefficient_section(content),
+        make.effect_section(content),
+        make.new_task_section(content),
+        make.task_section(content),
+        make.map_section(content),
+        make.stability_section(content),
+        make.convergence_section(content),
+        make.record_section(content),
     ]
     return [section for section in found if section is not None]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +19,13 @@ MOST_ROWS = 20  # of a plain table: more hide the sections below it
 MOST_EDGES = 1000  # edges in the page, the strongest: more make it large and slow, and the graph cannot be read anyway
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One part of the page: its heading, its HTML, and what the page's script knows of its pictures."""
 
     key: str
     title: str
     body: Html
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = MappingProxyType({})
 
 
 def canvas(width: float, height: float) -> Any:
