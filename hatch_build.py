@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def build(folder: Path) -> Path:
     compiler = find_compiler()
     zig = compiler is None
     command = [sys.executable, "-m", "ziglang", "cc"] if compiler is None else compiler
-    levels = list(X86_LEVELS) if is_x86() else ["base"]
+    levels, header = list(X86_LEVELS) if is_x86() else ["base"], (folder / "mssl.h").read_bytes()
     library = folder / f"_kernels{SUFFIX}"
     # Zig would build all of a C library first, for three functions that every process has at hand.
     link = ["-shared", *(["-nostdlib"] if zig and sys.platform.startswith("linux") else ["-lm"])]
@@ -73,7 +74,7 @@ def build(folder: Path) -> Path:
             ("", name) for name in COMMON
         ]:
             target = Path(room, f"{Path(source).stem}_{level}.o")
-            more = [f"-DMSSL_LEVEL={level}"] if level else []
+            more = [f"-DMSSL_LEVEL={level}" if level else f"-DMSSL_HEADER={zlib.crc32(header)}u"]
             _run(
                 [
                     *command,

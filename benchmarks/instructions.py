@@ -45,7 +45,7 @@ def weight_descent() -> Callable[[], object]:
 
     def call() -> object:
         state = (np.zeros((13, 30)), np.zeros((13, 30)), np.zeros(30), np.arange(13))
-        return gram_sweeps((H, np.ones(13), q), (*diagonal, none, 0.0), penalty, *state, 50, 1e-6)
+        return gram_sweeps((H, np.ones(13), q), ((*diagonal, none, 0.0), penalty), *state, 50, 1e-6)
 
     return call
 

@@ -396,7 +396,8 @@ def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
         row = (np.array([0, 1]), np.array([0]), np.zeros(1), np.zeros(1), 0.0)
         gained = gram_sweeps(
             (np.full((1, 1, 1), h), np.ones(1), np.array([[a]])),
-            *(row, (code, positive, parameters), start, h * start, np.zeros(1), np.array([0]), 1, np.inf),
+            (row, (code, positive, parameters)),
+            *(start, h * start, np.zeros(1), np.array([0]), 1, np.inf),
         )[1]
         return float(start[0, 0]), gained
 

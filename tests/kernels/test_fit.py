@@ -43,11 +43,11 @@ def test_what_does_not_belong_together_is_refused():
 
 def rounds_of(made, tau=0.3):
     """Rounds from weights of zero and unrelated tasks."""
-    K, d = made.shape
+    K, d = made.q.shape
     unit, limits = np.eye(K), (1e-8, 0.3, 0.1, 1e-12, 2)
     prior = (1.0, tau, 0.1, np.ones(K), np.full(K, 0.1), np.full((K, K), 0.05))
     options = {"ready": False, "known": False, "max_inner": 500}
-    return kernels.FitRounds(made, *prior, limits, np.zeros((K, d)), unit, unit, **options)
+    return kernels.FitRounds(made, prior, limits, (np.zeros((K, d)), unit, unit), **options)
 
 
 def test_a_loss_survives_pickling():

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
+from watching import look_always
 
 from mssl import kernels
+from mssl.kernels.binding import SLICE
 
 
 def moments(p, seed, n=None, blocks=1):
@@ -259,16 +261,16 @@ def test_a_forbidden_edge_in_use_has_an_infinite_gap():
     assert trace == np.inf
 
 
-# ---- slices and signals
+# ---- signals
 
 
 @pytest.mark.parametrize("p", [30, 80, 130])
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_slices_change_no_bit(p, blocks, monkeypatch):
+def test_looks_at_signals_change_no_bit(p, blocks, monkeypatch):
     S, e = moments(p, 3, n=2 * p, blocks=blocks), np.zeros(p)
     alpha = 0.1 * off_diagonal(S)
     status, answers, labels, facts = kernels.graph_lasso(S, alpha, None, e, 1e-9, 500)
-    monkeypatch.setattr(kernels, "SLICE", 0.0)
+    look_always(monkeypatch)
     other = kernels.graph_lasso(S, alpha, None, e, 1e-9, 500)
     assert status == other[0] == kernels.DONE
     assert np.array_equal(answers, other[1])
@@ -300,7 +302,28 @@ def test_ctrl_c_is_served_while_a_large_graph_is_solved():
         timer.cancel()
         timer.join()
         signal.signal(signal.SIGINT, old)
-    assert served - sent[0] < 3 * kernels.SLICE  # a slice, and what one step and a busy machine add
+    assert served - sent[0] < 3 * SLICE  # the time to the next look, and what one step and a busy machine add
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+def test_what_a_handler_raises_ends_the_call(monkeypatch):
+    class AlarmError(Exception):
+        pass
+
+    def ring(*_):
+        raise AlarmError
+
+    look_always(monkeypatch)
+    S = moments(300, 0, n=200)
+    old = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        with pytest.raises(AlarmError):
+            kernels.graph_lasso(S, 0.01, None, np.zeros(300), 1e-12, 10_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, old)
+    assert kernels.graph_lasso(S, 0.9 * off_diagonal(S), None, np.zeros(300), 1e-6, 100)[0] == kernels.DONE
 
 
 @given(p=st.integers(0, 20), place=st.integers(0, 399), wrong=st.sampled_from([np.nan, np.inf, -np.inf, 7.0]))

@@ -82,6 +82,15 @@ def test_a_file_that_is_no_library_is_an_import_error(tmp_path):
         binding._open(broken)
 
 
+def test_a_library_of_another_header_is_refused(tmp_path, monkeypatch):
+    other = tmp_path / "mssl.h"
+    other.write_bytes(binding._HEADER.read_bytes() + b"/* later */")
+    monkeypatch.setattr(binding, "_HEADER", other)
+    library = Path(binding.__file__).with_name(f"_kernels{binding._SUFFIX}")
+    with pytest.raises(ImportError, match=r"was made with another mssl\.h\. .*pip install \.'"):
+        binding._open(library)
+
+
 def test_importing_loads_no_library():
     script = """
 import sys
@@ -148,10 +157,10 @@ for K, d in ((5, 7), (3, 80)):
     P = np.eye(K) + 0.1
     inverse, ones, q = np.linalg.inv(P), np.ones(K), rng.standard_normal((K, d))
     W, penalty = np.zeros((K, d)), (kernels.ABSOLUTE, False, np.full((1, K, d), 0.2))
-    gap, _ = kernels.weight_descent((H, ones, q), penalty, (P, inverse, P @ ones, 0.0, 0.0), W, W * 0, 1e-16, 5000)
+    _, gap = kernels.weight_descent((H, ones, q), penalty, (P, inverse, P @ ones, 0.0, 0.0), W, W * 0, 1e-16, 5000)
     V, G = np.zeros((K, d)), -q
     C = (np.arange(0, K * K + 1, K), np.tile(np.arange(K), K), P.ravel(), None, 0.0)
-    kernels.group_descent(H, ones, C, P @ ones, 0.5, q, 1e3, V, G, 1e-13, 5000)
+    kernels.group_descent((H, ones, q), (C, P @ ones), 0.5, 1e3, V, G, 1e-13, 5000)
     found += [W.ravel(), V.ravel()]
 np.save(sys.argv[1] if len(sys.argv) > 1 else sys.stdout.buffer, np.concatenate(found))
 """
@@ -196,8 +205,8 @@ def arguments(K=3, d=4):
     }
 
 
-def swept(H, scale, q, starts, columns, values, u, rho, **rest):
-    return kernels.gram_sweeps((H, scale, q), (starts, columns, values, u, rho), **rest)
+def swept(H, scale, q, starts, columns, values, u, rho, penalty, **rest):
+    return kernels.gram_sweeps((H, scale, q), ((starts, columns, values, u, rho), penalty), **rest)
 
 
 ARRAYS = ["H", "scale", "q", "starts", "columns", "values", "u", "W", "HW", "mean", "tasks"]
@@ -328,8 +337,8 @@ def test_columns_that_leave_their_numbers_are_refused():
         penalty = (kernels.ABSOLUTE, False, np.ones((1, 1, 2)))
         coupling, moments = (*compressed(np.eye(1)), np.ones(1), 0.0), (np.ones(3), np.ones(1), W, W, W + 1)
         kernels.design_sweeps(
-            *(tuple((good | wrong).values()), moments, coupling, penalty, W.copy(), np.zeros(3), state, np.zeros(2)),
-            *(np.zeros(1, np.int64), 1, 0.0),
+            *((tuple((good | wrong).values()), *moments), (coupling, penalty)),
+            *((W.copy(), np.zeros(3), state, np.zeros(2)), np.zeros(1, np.int64), 1, 0.0),
         )
 
     call()

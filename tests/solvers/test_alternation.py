@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from watching import look_always
 
 from mssl import MSSLClassifier, MSSLRegressor, kernels
 from mssl.data.layouts import read_tasks
@@ -157,7 +158,7 @@ def test_python_goes_on_where_compiled_rounds_fail(rounds, monkeypatch):
 @pytest.mark.parametrize("slices", [False, True])
 def test_a_monitor_sees_every_round_and_may_end_them(slices, monkeypatch):
     if slices:
-        monkeypatch.setattr(kernels, "SLICE", 0.0)
+        look_always(monkeypatch)
     arguments, more = begin(tasks(n=9), SparsePrecision(0.1), 0.02, noise=0.5)
     whole, seen = alternate(*arguments, **more, tol=1e-8), []
     assert len(whole.history) > 4

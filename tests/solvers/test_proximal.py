@@ -103,8 +103,8 @@ def test_the_kernel_keeps_the_gradient_and_knows_its_gap(most, **shape):
     q, coupling, alpha = problem.by_gram, problem.coupling, problem.penalty.alpha
     V, G = problem.zero.copy(), -q.linear
     lift = np.abs(coupling.precision).sum(axis=1)
-    form = (q.gram, q.task_scale, (*coupling.compressed, None, 0.0), lift, alpha, q.linear, q.null_value)
-    gap, _ = kernels.group_descent(*form, V, G, 1e-6 * q.null_value, most)
+    form = (q.gram, q.task_scale, q.linear), ((*coupling.compressed, None, 0.0), lift), alpha, q.null_value
+    _, gap = kernels.group_descent(*form, V, G, 1e-6 * q.null_value, most)
     exact = problem.gradient(V)
     np.testing.assert_allclose(G, exact, atol=1e-9 * (1 + np.abs(q.linear).max()))
     if gap <= 1e-6 * q.null_value:  # that of the weights it ends with; after a Newton step they are newer
@@ -122,7 +122,7 @@ def test_the_minimiser_over_a_feature_is_one(seed, K, alpha):
     a[flat] = h[flat] = 0.0  # tasks in which a feature is constant
     V, G = np.zeros((K, 1)), -a[:, None]
     none = ((np.arange(K + 1), np.arange(K), np.zeros(K), None, 0.0), np.zeros(K))
-    kernels.group_descent(h[:, None, None], np.ones(K), *none, alpha, a[:, None].copy(), 1.0, V, G, 0.0, 1)
+    kernels.group_descent((h[:, None, None], np.ones(K), a[:, None].copy()), none, alpha, 1.0, V, G, 0.0, 1)
     out, size = V[:, 0], np.linalg.norm(V)
     if np.linalg.norm(a) <= alpha:
         assert size == 0

@@ -146,7 +146,7 @@ def test_all_three_sweeps_find_the_same_weights(seed, shared):
     W, E = np.zeros_like(best.W), problem.Y.copy()
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
     kernels.feature_sweeps(
-        problem.X, squares, (*graph, None, 0.0), problem.ridges, problem.penalty.kernel, W, E, 5000, 1e-16
+        problem.X, squares, problem.ridges, ((*graph, None, 0.0), problem.penalty.kernel), W, E, 5000, 1e-16
     )
     np.testing.assert_allclose(W, best.W, atol=1e-4)
     np.testing.assert_allclose(E, problem.related(W), atol=1e-9)

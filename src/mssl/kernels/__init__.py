@@ -1,8 +1,8 @@
 """The compiled kernels: one C library beside this file, and a checked function for each of its own.
 
 ``mssl.h`` says what every function computes. Here arrays are checked once, for type, order, shape and overlap, and
-handed over; the interpreter's lock is free while the library works. A call that takes long comes back every so often
-(:data:`SLICE` seconds) and goes on where it was, so that Ctrl-C is served; results do not depend on it.
+handed over; the interpreter's lock is free while the library works. A call that takes long lets signals in every so
+often, so that Ctrl-C is served; results do not depend on it.
 
 The library holds every function once for each SIMD level; which one is used is decided when it is loaded, by the
 processor (or by the environment variable ``MSSL_SIMD``, for tests).
@@ -10,30 +10,37 @@ processor (or by the environment variable ``MSSL_SIMD``, for tests).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.kernels.binding import LAPACK_FROM, LEVELS, Record, blank, lapack, library, record
+from mssl.kernels.binding import LAPACK_FROM, LEVELS, RAISED, Record, lapack, library, number, record, watch
 
 __all__ = ["LAPACK_FROM", "LEVELS", "library"]
 
-SLICE = 0.3  # seconds after which a call comes back to let signals in
-
 # What function of one weight a penalty is; the kernels branch on it, see mssl.penalties.EntrywisePenalty.
-ABSOLUTE, MINIMAX_CONCAVE = 0, 1
+ABSOLUTE, MINIMAX_CONCAVE = number("MSSL_ABSOLUTE"), number("MSSL_CONCAVE")
 
 # How a call ended.
-DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
+DONE, LIMIT, BROKE, UNBOUNDED, AGAIN, STOPPED = (
+    number(f"MSSL_{end}") for end in ("DONE", "LIMIT", "BROKE", "UNBOUNDED", "AGAIN", "STOPPED")
+)
 
 GramArrays: TypeAlias = tuple[Array, Array, Array]  # H, scale and q of the loss Σ ½ s_k w_k'H_k w_k − q_k'w_k
+SetArrays: TypeAlias = tuple[Array, Index, Index, Index, Array]  # the same on sets of features, see set_sweeps
+ColumnArrays: TypeAlias = tuple[Array, Index, Index, Index, Index, bool]  # the fields of mssl_columns
+DesignArrays: TypeAlias = tuple[ColumnArrays, Array, Array, Array, Array, Array]  # and c, Σ c, mu, Σ c a, Σ c (a − mu)²
 CouplingArrays: TypeAlias = tuple[Index, Index, Array, Array | None, float]  # the fields of mssl_coupling
 PriorArrays: TypeAlias = tuple[Array, Array, Array, float, float]  # those of mssl_prior
-PenaltyArrays: TypeAlias = tuple[
-    int, bool, Array
-]  # a code, whether weights are ≥ 0, parameters of shape (1 or 2, K, d)
-ColumnArrays: TypeAlias = tuple[Array, Index, Index, Index, Index, bool]  # those of mssl_columns
+# A code, whether weights are ≥ 0, and parameters of shape (1 or 2, K, d).
+PenaltyArrays: TypeAlias = tuple[int, bool, Array]
+Form: TypeAlias = tuple[CouplingArrays, PenaltyArrays]  # what is added to a loss
+SparsePrior: TypeAlias = tuple[float, float, float, Array, Array, Array]  # the fields of mssl_sparse_prior
+Limits: TypeAlias = tuple[float, float, float, float, int]  # those of mssl_rounds_limits
+Start: TypeAlias = tuple[Array, Array, Array]  # W, Ω and its inverse
+Links: TypeAlias = tuple[CouplingArrays, Array]  # C, and a lift with which lift − C is diagonally dominant
 
 
 # ---- what is handed over
@@ -45,30 +52,20 @@ def plain(values: Array) -> Array:
     return values if flags.c_contiguous and flags.writeable else np.require(values, float, ["C", "W"])
 
 
-def _finish(name: str, *arguments: Any) -> int:
-    """Call a function until it is done; the last argument is where it is."""
-    function = getattr(library(), name)
-    passed = function.passed(*arguments)
-    try:
-        while (ended := function.call(*passed)) == AGAIN:
-            pass
-    finally:
-        if getattr(arguments[-1], "kept", None):
-            library().handle.mssl_release(arguments[-1].kept)
-    return int(ended)
+def _ended(name: str, *arguments: Any) -> int:
+    """Call a function that takes long, and say how it ended; what a signal's handler raised meanwhile is raised."""
+    ended = int(getattr(library(), name)(*arguments, watch()))
+    if ended == STOPPED:
+        raise RAISED.pop()
+    return ended
 
 
-def _work(name: str, *arguments: Any) -> None:
-    """The same where nothing but memory may be missing."""
-    if _finish(name, *arguments) == BROKE:
+def _made(name: str, *arguments: Any) -> tuple[int, float]:
+    """The same where nothing but memory may be missing: how much was made, and its gain or the bound that is left."""
+    made = np.empty(2)
+    if _ended(name, *arguments, made) == BROKE:
         raise MemoryError(f"{name} has no memory for its work.")
-
-
-def _sweep(name: str, *arguments: Any) -> tuple[int, float]:
-    """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
-    at = blank("mssl_sweeping")
-    _work(name, *arguments, SLICE, at)
-    return at.made, at.decrease
+    return int(made[0]), float(made[1])
 
 
 def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | None, rho: float) -> Record:
@@ -96,6 +93,12 @@ def _penalty(penalty: PenaltyArrays, size: int) -> Record:
     return record("mssl_penalty", code, positive, parameters, None if code == ABSOLUTE else parameters[1])
 
 
+def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> Record:
+    if (P.shape, inverse.shape, u.shape) != ((K, K), (K, K), (K,)):
+        raise TypeError(f"a kernel got a prior of shapes {P.shape}, {inverse.shape} and {u.shape} for {K} tasks.")
+    return record("mssl_prior", P, inverse, u, rho, tau)
+
+
 def _places(places: Index, n: int) -> Index:
     """A list of positions below n."""
     if len(places) and not (places.min() >= 0 and places.max() < n):
@@ -106,80 +109,52 @@ def _places(places: Index, n: int) -> Index:
 # ---- coordinate descent over the weights: every function returns the sweeps made, and what the last gained at least
 
 
+def _sweep(name: str, loss: tuple[Any, ...], form: Form, size: int, W: Array, *state: Any) -> tuple[int, float]:
+    """Sweeps over weights that have penalties of this size."""
+    K, d = W.shape
+    return _made(name, K, d, *loss, _coupling(K, *form[0]), _penalty(form[1], size), W, *state)
+
+
 def gram_sweeps(
-    grams: GramArrays,
-    coupling: CouplingArrays,
-    penalty: PenaltyArrays,
-    W: Array,
-    HW: Array,
-    mean: Array,
-    tasks: Index,
-    n_sweeps: int,
-    enough: float,
+    grams: GramArrays, form: Form, W: Array, HW: Array, mean: Array, tasks: Index, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
-    K, d = W.shape
-    C, g = _coupling(K, *coupling), _penalty(penalty, K * d)
-    state = (W, HW, mean, _places(tasks, K), len(tasks))
-    return _sweep("gram_sweeps", K, d, _one_or_all(grams[0], K), *grams, C, g, *state, n_sweeps, enough)
+    loss, state = (_one_or_all(grams[0], len(W)), *grams), (W, HW, mean, _places(tasks, len(W)), len(tasks))
+    return _sweep("gram_sweeps", loss, form, W.size, *state, n_sweeps, enough)
 
 
 def set_sweeps(
-    gram: Array,
-    corners: Index,
-    features: Index,
-    bounds: Index,
-    q: Array,
-    coupling: CouplingArrays,
-    penalty: PenaltyArrays,
-    W: Array,
-    HW: Array,
-    mean: Array,
-    tasks: Index,
-    n_sweeps: int,
-    enough: float,
+    sets: SetArrays, form: Form, W: Array, HW: Array, mean: Array, tasks: Index, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """Coordinate descent over some tasks, each on features of its own; W, HW and mean change in place.
 
-    The features of task k are ``features[bounds[k]:bounds[k + 1]]``, where q, HW and the parameters of the penalty hold
-    its linear part, H_k w_k and its parameters; its Gram begins at ``gram[corners[k]]``.
+    ``sets`` are gram, corners, features, bounds and q: task k has the features from ``bounds[k]`` to ``bounds[k + 1]``,
+    where q, HW and the parameters of the penalty hold its linear part, H_k w_k and its parameters; its Gram begins at
+    ``gram[corners[k]]``.
     """
-    (K, d), n, sizes = W.shape, len(features), np.diff(bounds)
+    (K, d), (gram, corners, features, bounds, q) = W.shape, sets
+    n, sizes = len(features), np.diff(bounds)
     fits = bounds[-1] == n == len(q) == len(HW) and not np.any(sizes < 0) and corners[-1] == len(gram)
-    if not fits or not np.array_equal(np.diff(corners), sizes**2):
+    if not fits or not np.array_equal(np.diff(corners), sizes**2) or len(_places(features, d)) != n:
         raise TypeError("working sets whose bounds, corners and Grams do not belong together.")
-    C, g = _coupling(K, *coupling), _penalty(penalty, n)
-    state = (W, HW, mean, _places(tasks, K), len(tasks))
-    return _sweep("set_sweeps", K, d, gram, corners, _places(features, d), bounds, q, C, g, *state, n_sweeps, enough)
+    return _sweep("set_sweeps", sets, form, n, W, HW, mean, _places(tasks, K), len(tasks), n_sweeps, enough)
 
 
 def design_sweeps(
-    columns: ColumnArrays,
-    moments: tuple[Array, Array, Array, Array, Array],
-    coupling: CouplingArrays,
-    penalty: PenaltyArrays,
-    W: Array,
-    v: Array,
-    state: Array,
-    mean: Array,
-    tasks: Index,
-    n_sweeps: int,
-    enough: float,
+    design: DesignArrays, form: Form, state: tuple[Array, ...], tasks: Index, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
-    """Coordinate descent on stored columns a_kj, standing for a_kj − mu_kj; W, v, state and mean change in place.
+    """Coordinate descent on stored columns a_kj, standing for a_kj − mu_kj.
 
-    ``moments`` are c, its totals, mu, Σ c a and Σ c (a − mu)². With v = c (target − Σ_j a_j w_j),
-    state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the stored entries of its column, centring
+    ``state`` is W, v, sums and mean, which change in place. With v = c (target − Σ_j a_j w_j),
+    sums[k, 0] = Σ_j mu_kj w_kj and sums[k, 1] = Σ_i v_i a coordinate costs the stored entries of its column, centring
     and intercept included.
     """
-    K, d = W.shape
-    _check_columns(*columns, d, len(v))
-    if len(moments[0]) != len(v) or len(columns[3]) != K or len(columns[4]) != K:
+    (K, d), n, (columns, *moments) = state[0].shape, len(state[1]), design
+    _check_columns(*columns, d, n)
+    if len(moments[0]) != n or len(columns[3]) != K or len(columns[4]) != K:
         raise TypeError("a kernel got columns that do not belong to its rows and tasks.")
-    X = record("mssl_columns", *columns)
-    C, g = _coupling(K, *coupling), _penalty(penalty, K * d)
-    moved = (W, v, state, mean, _places(tasks, K), len(tasks))
-    return _sweep("design_sweeps", K, d, X, *moments, C, g, *moved, n_sweeps, enough)
+    loss, places = (record("mssl_columns", *columns), *moments), (_places(tasks, K), len(tasks))
+    return _sweep("design_sweeps", loss, form, K * d, *state, *places, n_sweeps, enough)
 
 
 def _check_columns(
@@ -197,56 +172,25 @@ def _check_columns(
 
 
 def shared_sweeps(
-    G: Array,
-    q: Array,
-    coupling: CouplingArrays,
-    ridge: Array,
-    penalty: PenaltyArrays,
-    W: Array,
-    D: Array,
-    n_sweeps: int,
-    enough: float,
+    G: Array, q: Array, ridge: Array, form: Form, W: Array, D: Array, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """Tasks coupled through residuals, one X for all: G = XᵀX; D = WG − q and W change in place."""
-    K, d = W.shape
-    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
-    return _sweep("shared_sweeps", K, d, G, q, links, ridge, g, W, D, n_sweeps, enough)
+    return _sweep("shared_sweeps", (G, q, ridge), form, W.size, W, D, n_sweeps, enough)
 
 
 def aligned_sweeps(
-    X: Array,
-    H: Array,
-    coupling: CouplingArrays,
-    ridge: Array,
-    penalty: PenaltyArrays,
-    W: Array,
-    HW: Array,
-    E: Array,
-    n_sweeps: int,
-    enough: float,
+    X: Array, H: Array, ridge: Array, form: Form, W: Array, HW: Array, E: Array, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """The same with X_k (d, n) and Gram H_k for each task; W, HW and the residuals E change in place."""
-    K, d = W.shape
-    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
-    return _sweep("aligned_sweeps", K, d, E.shape[1], X, H, links, ridge, g, W, HW, E, n_sweeps, enough)
+    return _sweep("aligned_sweeps", (E.shape[1], X, H, ridge), form, W.size, W, HW, E, n_sweeps, enough)
 
 
 def feature_sweeps(
-    X: Array,
-    h: Array,
-    coupling: CouplingArrays,
-    ridge: Array,
-    penalty: PenaltyArrays,
-    W: Array,
-    E: Array,
-    n_sweeps: int,
-    enough: float,
+    X: Array, h: Array, ridge: Array, form: Form, W: Array, E: Array, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """The same without Grams, for fewer rows than features; X may hold one block for all tasks."""
-    K, d = W.shape
-    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
-    blocks = _one_or_all(X, K)
-    return _sweep("feature_sweeps", K, d, E.shape[1], blocks, X, h, links, ridge, g, W, E, n_sweeps, enough)
+    loss = (E.shape[1], _one_or_all(X, len(W)), X, h, ridge)
+    return _sweep("feature_sweeps", loss, form, W.size, W, E, n_sweeps, enough)
 
 
 # ---- whole weight steps of few tasks
@@ -259,81 +203,50 @@ def gram_products(H: Array, scale: Array, V: Array) -> Array:
     return out
 
 
-def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> Record:
-    if (P.shape, inverse.shape, u.shape) != ((K, K), (K, K), (K,)):
-        raise TypeError(f"a kernel got a prior of shapes {P.shape}, {inverse.shape} and {u.shape} for {K} tasks.")
-    return record("mssl_prior", P, inverse, u, rho, tau)
-
-
 def weight_descent(
-    grams: GramArrays,
-    penalty: PenaltyArrays,
-    prior: PriorArrays,
-    W: Array,
-    HW: Array,
-    tol: float,
-    max_sweeps: int,
-) -> tuple[float, int]:
-    """Coordinate descent in bursts until the bound of the suboptimality is at most tol; the bound and the sweeps.
+    grams: GramArrays, penalty: PenaltyArrays, prior: PriorArrays, W: Array, HW: Array, tol: float, max_sweeps: int
+) -> tuple[int, float]:
+    """Coordinate descent in bursts until the bound of the suboptimality is at most tol; the sweeps and the bound.
 
     P ≻ 0 with its inverse, u = P1 and ρ as in :mod:`mssl.model.coupling`; W and HW change in place.
     """
-    (K, d), to = W.shape, blank("mssl_descending", gap=np.inf)
-    C, g = _prior(K, *prior), _penalty(penalty, K * d)
-    _work("weight_descent", K, d, _one_or_all(grams[0], K), *grams, g, C, W, HW, tol, max_sweeps, SLICE, to)
-    return to.gap, to.done
+    (K, d), some = W.shape, (_one_or_all(grams[0], len(W)), *grams)
+    return _made("weight_descent", K, d, *some, _penalty(penalty, K * d), _prior(K, *prior), W, HW, tol, max_sweeps)
 
 
 def weight_system(
-    grams: GramArrays,
-    prior: PriorArrays,
-    W: Array,
-    HW: Array,
-    kept: tuple[Array, Array],
-    tol: float,
-    max_iter: int,
-) -> tuple[float, int]:
-    """The step without a penalty by conjugate gradients, preconditioned by each task's own block; bound and iterations.
+    grams: GramArrays, prior: PriorArrays, W: Array, HW: Array, kept: tuple[Array, Array], tol: float, max_iter: int
+) -> tuple[int, float]:
+    """The step without a penalty by conjugate gradients, preconditioned by each task's own block; iterations and bound.
 
     ``kept``, ridges (K,) and inverses (K, d, d), is the preconditioner of the next call; ridges of 0: none is known.
     """
-    (K, d), gap = W.shape, np.empty(1)
-    some = (_one_or_all(grams[0], K), *grams, _prior(K, *prior))
-    made = library().weight_system(K, d, *some, W, HW, *kept, tol, max_iter, gap)
-    return float(gap[0]), made
+    (K, d), gap, some = W.shape, np.empty(1), (_one_or_all(grams[0], len(W)), *grams)
+    made = library().weight_system(K, d, *some, _prior(K, *prior), W, HW, *kept, tol, max_iter, gap)
+    return made, float(gap[0])
 
 
 def group_descent(
-    H: Array,
-    scale: Array,
-    coupling: CouplingArrays,
-    lift: Array,
-    alpha: float,
-    q: Array,
-    constant: float,
-    V: Array,
-    G: Array,
-    tol: float,
-    max_iter: int,
-) -> tuple[float, int]:
+    grams: GramArrays, links: Links, alpha: float, constant: float, V: Array, G: Array, tol: float, max_iter: int
+) -> tuple[int, float]:
     """Minimise a quadratic + alpha Σ_j ‖V_·j‖ by descent over features and Newton steps on those in use.
 
-    ``lift`` − C must be diagonally dominant; ``constant`` is the quadratic at V = 0. V and its gradient G change in
-    place. Returns a bound of the suboptimality, and how many sweeps and products were made.
+    ``constant`` is the quadratic at V = 0; V and its gradient G change in place. Returns how many sweeps and products
+    were made, and a bound of the suboptimality.
     """
-    (K, m), at = V.shape, blank("mssl_grouping", before=-1, moved=np.inf, gap=np.inf)
-    C, n = _coupling(K, *coupling), _one_or_all(H, K)
-    _work("group_descent", K, m, n, H, scale, C, lift, alpha, q, constant, V, G, tol, max_iter, SLICE, at)
-    return at.gap, at.done
+    (K, m), (C, lift), (H, scale, q) = V.shape, links, grams
+    loss = (_one_or_all(H, K), H, scale, _coupling(K, *C), lift, alpha, q, constant)
+    return _made("group_descent", K, m, *loss, V, G, tol, max_iter)
 
 
 # ---- whole fits of few tasks
 
 
+@dataclass(frozen=True, eq=False)
 class TaskLoss:
     """Least squares of few tasks on Grams, checked once, for whole fits.
 
-    Parameters
+    Attributes
     ----------
     H, scale, q : ndarrays of shapes (K, d, d) or (1, d, d), (K,) and (K, d)
         The loss, as :func:`weight_descent` takes it.
@@ -345,37 +258,30 @@ class TaskLoss:
         Without a penalty, ridges and inverses of a preconditioner, as :func:`weight_system` keeps them.
     """
 
-    def __init__(
-        self,
-        H: Array,
-        scale: Array,
-        q: Array,
-        null: float,
-        penalty: PenaltyArrays | None,
-        kept: tuple[Array, Array] | None,
-    ) -> None:
-        K, d = self.shape = q.shape
-        self.arrays = (H, scale, q, float(null), penalty, kept)
-        if penalty is not None and penalty[0] != ABSOLUTE:
-            raise TypeError(f"whole fits take penalties of code {ABSOLUTE}, not {penalty[0]}.")
-        if (penalty is None) == (kept is None):
+    H: Array
+    scale: Array
+    q: Array
+    null: float
+    penalty: PenaltyArrays | None
+    kept: tuple[Array, Array] | None
+
+    def __post_init__(self) -> None:
+        (K, d), H, kept = self.q.shape, self.H, self.kept
+        if self.penalty is not None and self.penalty[0] != ABSOLUTE:
+            raise TypeError(f"whole fits take penalties of code {ABSOLUTE}, not {self.penalty[0]}.")
+        if (self.penalty is None) == (kept is None):
             raise TypeError("whole fits take a penalty or, without one, room for a preconditioner.")
-        ridge, inverses = (None, None) if kept is None else kept
-        if _one_or_all(H, K) and (H.shape[1:], scale.shape) != ((d, d), (K,)):
-            raise TypeError(f"whole fits got arrays of shapes {H.shape} and {scale.shape} for {K} tasks.")
+        if _one_or_all(H, K) and (H.shape[1:], self.scale.shape) != ((d, d), (K,)):
+            raise TypeError(f"whole fits got arrays of shapes {H.shape} and {self.scale.shape} for {K} tasks.")
         if kept is not None and (kept[0].shape, kept[1].shape) != ((K,), (K, d, d)):
             raise TypeError(f"whole fits got a preconditioner of shapes {kept[0].shape} and {kept[1].shape}.")
-        self.penalty = None if penalty is None else _penalty(penalty, K * d)
-        self.fields = (H, scale, q, self.penalty, ridge, inverses, float(null))
         self.passed(1)
-
-    def __reduce__(self) -> tuple[type[TaskLoss], tuple[Any, ...]]:
-        """The arrays, since addresses mean nothing to another process."""
-        return TaskLoss, self.arrays
 
     def passed(self, max_inner: int) -> Record:
         """The loss as C takes it, with the most iterations of a weight step."""
-        return record("mssl_task_loss", *self.shape, len(self.arrays[0]), max_inner, *self.fields)
+        penalty = None if self.penalty is None else _penalty(self.penalty, self.q.size)
+        arrays = (self.H, self.scale, self.q, penalty, *(self.kept or (None, None)))
+        return record("mssl_task_loss", *self.q.shape, len(self.H), max_inner, *arrays, self.null)
 
 
 class FitRounds:
@@ -385,12 +291,12 @@ class FitRounds:
     ----------
     loss : TaskLoss
         The loss.
-    eta, tau, shrinkage, variances, e, L
-        The prior, as ``mssl_sparse_prior`` of ``mssl.h`` says.
+    prior : tuple
+        η, τ², ν/r, v, e and Λ, as ``mssl_sparse_prior`` of ``mssl.h`` says.
     by : tuple
         Tolerance and constants, as ``mssl_rounds_limits`` says.
-    W, omega, sigma : ndarrays of shapes (K, d), (K, K) and (K, K)
-        The point, of which copies are made.
+    start : ndarrays of shapes (K, d), (K, K) and (K, K)
+        W, Ω and its inverse, of which copies are made.
     ready, known : bool
         Whether W is the best for Ω; whether Ω came from a graph step.
     max_inner : int
@@ -405,37 +311,21 @@ class FitRounds:
     """
 
     def __init__(
-        self,
-        loss: TaskLoss,
-        eta: float,
-        tau: float,
-        shrinkage: float,
-        variances: Array,
-        e: Array,
-        L: Array,
-        by: tuple[float, float, float, float, int],
-        W: Array,
-        omega: Array,
-        sigma: Array,
-        *,
-        ready: bool,
-        known: bool,
-        max_inner: int,
+        self, loss: TaskLoss, prior: SparsePrior, by: Limits, start: Start, *, ready: bool, known: bool, max_inner: int
     ) -> None:
-        K, d = loss.shape
+        (K, d), (*_, variances, e, L) = loss.q.shape, prior
         if (variances.shape, e.shape, L.shape) != ((K,), (K,), (K, K)):
             raise TypeError(f"rounds got a prior of shapes {variances.shape}, {e.shape} and {L.shape} for {K} tasks.")
-        prior = record("mssl_sparse_prior", eta, tau, shrinkage, variances, e, L)
-        limits = record("mssl_rounds_limits", *by)
-        self.W, self.omega, self.sigma = W.copy(), omega.copy(), sigma.copy()
+        records = (record("mssl_sparse_prior", *prior), record("mssl_rounds_limits", *by))
+        self.W, self.omega, self.sigma = (array.copy() for array in start)
         self.mean, self.facts, self.room = np.zeros(d), np.zeros(6), np.empty(library().fit_room(K, d))
-        self.problem = (K, d, loss.passed(max_inner), prior, limits, ready, known)
+        self.problem = (K, d, loss.passed(max_inner), *records, ready, known)
 
     def run(self, n_rounds: int) -> tuple[int, list[list[float]]]:
         """At most ``n_rounds`` rounds more; how it ended, and objective, gaps and edges of each round."""
         table, made, K = np.empty((n_rounds, 4)), self.facts[0], len(self.W)
         point = (self.W, self.omega, self.sigma, self.mean, table, self.facts)
-        ended = library().fit_rounds(*self.problem, n_rounds, SLICE, *point, lapack(K), self.room)
+        ended = _ended("fit_rounds", *self.problem, n_rounds, *point, lapack(K), self.room)
         return ended, table[: int(self.facts[0] - made)].tolist()
 
 
@@ -487,10 +377,9 @@ def graph_lasso(
     Returns how it ended, Ω, its inverse and a dual point (3, p, p), the components, and gap, objective, log det Ω,
     sweeps, least and largest entry of Ω's diagonal.
     """
-    p, start = len(S), (None, None) if warm is None else warm
-    answers, labels, facts, kept = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6), blank("mssl_keeping")
-    problem = (p, S, alpha, weights, e, tol, max_sweeps, digits, SLICE, *start)
-    status = _finish("graph_lasso", *problem, *answers, labels, lapack(p), facts, kept)
+    p, answers, facts = len(S), np.empty((3, *S.shape)), np.zeros(6)
+    labels, problem = np.zeros(p, dtype=np.int64), (p, S, alpha, weights, e, tol, max_sweeps, digits)
+    status = _ended("graph_lasso", *problem, *(warm or (None, None)), *answers, labels, lapack(p), facts)
     return status, answers, labels, tuple(facts.tolist())
 
 
@@ -508,13 +397,7 @@ def graph_components(S: Array, alpha: float, weights: Array | None = None) -> In
 
 
 def graph_gap(
-    S: Array,
-    alpha: float,
-    weights: Array | None,
-    e: Array,
-    omega: Array,
-    sigma: Array,
-    log_det: float,
+    S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, log_det: float
 ) -> tuple[float, float]:
     """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse."""
     p, trace = len(S), np.empty(1)

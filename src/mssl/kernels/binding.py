@@ -11,7 +11,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,10 +39,21 @@ class Record(ctypes.Structure):
     held: tuple[Any, ...] = ()
 
 
+_HEADER = Path(__file__).with_name("mssl.h")
+
+
 @cache
 def _header() -> str:
-    text = Path(__file__).with_name("mssl.h").read_text(encoding="utf-8")
+    text = _HEADER.read_text(encoding="utf-8")
     return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
+
+
+def number(name: str) -> int:
+    """A number that the header names."""
+    return int(dict(re.findall(r"(\w+) = (\d+)", _header()))[name])
+
+
+LAPACK_FROM = number("MSSL_LAPACK_FROM")  # variables from which the library asks LAPACK for factorisations
 
 
 def _address(value: Any, dtype: Any, written: bool, size: int | None, spans: list[Span]) -> int:
@@ -96,11 +109,6 @@ def _fields(name: str) -> tuple[type[Record], list[Any]]:
             fields.append((word.lstrip("*"), scalar))
             arrays.append((_DTYPES[kind], not const) if pointer and kind in _DTYPES else None)
     return type(name, (Record,), {"_fields_": fields}), arrays
-
-
-def blank(name: str, **first: float) -> Any:
-    """A struct of the header that points to no array, zero but for what is named."""
-    return _fields(name)[0](**first)
 
 
 def record(name: str, *values: Any) -> Any:
@@ -189,7 +197,6 @@ class _Library:
     def __init__(self) -> None:
         self.handle = _open(Path(__file__).with_name(f"_kernels{_SUFFIX}"))
         self.handle.mssl_level.restype = ctypes.c_int64
-        self.handle.mssl_release.argtypes = [ctypes.c_void_p]
         most = int(self.handle.mssl_level())
         self.level = os.environ.get("MSSL_SIMD") or LEVELS[most]
         if self.level not in LEVELS[: most + 1]:
@@ -217,9 +224,13 @@ def _open(path: Path) -> ctypes.CDLL:
     except OSError:
         pass  # another C library, which has it all in one
     try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
+        handle = ctypes.CDLL(str(path))
+        handle.mssl_header.restype = ctypes.c_int64
+    except (OSError, AttributeError) as error:
         raise MissingDependencyError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
+    if handle.mssl_header() != zlib.crc32(_HEADER.read_bytes()):
+        raise MissingDependencyError(f"The compiled part of mssl, {path.name}, was made with another mssl.h. {again}")
+    return handle
 
 
 @cache
@@ -244,4 +255,33 @@ def lapack(n: int) -> int | None:
     return ctypes.addressof(_capsules()) if n >= LAPACK_FROM else None
 
 
-LAPACK_FROM = 64  # variables from which the library asks LAPACK for factorisations
+class _Watch(ctypes.Structure):
+    """``mssl_watch`` of the header."""
+
+    _fields_ = (("look", ctypes.CFUNCTYPE(ctypes.c_int64)), ("every", ctypes.c_double), ("due", ctypes.c_double))
+
+
+def _looks(raised: list[BaseException]) -> Iterator[int]:
+    """How many handlers of signals have raised, asked again and again; what they raised goes into ``raised``.
+
+    A function could not tell: handlers run as soon as it is entered, and what they raise there is lost in C.
+    """
+    while True:
+        try:
+            yield len(raised)
+        except GeneratorExit:  # the interpreter ends
+            return
+        except BaseException as error:
+            raised.append(error)
+
+
+SLICE = 0.3  # seconds between two looks at signals: longer serves Ctrl-C later, shorter asks for the lock more often
+RAISED: list[BaseException] = []
+_asked = _looks(RAISED)
+next(_asked)
+WATCH = _Watch(ctypes.CFUNCTYPE(ctypes.c_int64)(_asked.__next__), SLICE)
+
+
+def watch() -> int | None:
+    """Address of the watch that lets signals in; None where there are none, outside the main thread."""
+    return ctypes.addressof(WATCH) if threading.current_thread() is threading.main_thread() else None

@@ -1,6 +1,6 @@
-/* What does not depend on the SIMD level: which one the processor has, and the clock. */
+/* What does not depend on the SIMD level: which one the processor has, which header the library was
+   compiled with, and whether a call is to stop. */
 #define _POSIX_C_SOURCE 199309L
-#include <stdlib.h>
 #include <time.h>
 
 #include "mssl.h"
@@ -26,10 +26,14 @@ int64_t mssl_level(void) {
 int64_t mssl_level(void) { return 0; }
 #endif
 
-double mssl_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+int64_t mssl_header(void) { return MSSL_HEADER; }
 
-void mssl_release(void *kept) { free(kept); }
+int64_t mssl_stopped(mssl_watch *watch) {
+    if (watch == NULL) return 0;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    const double now = (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    if (now < watch->due) return 0;
+    watch->due = now + watch->every;
+    return watch->look();
+}

@@ -23,9 +23,9 @@ static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *
         MSSL(weight_system)(K, d, f->n_grams, f->H, f->scale, f->q, C, W, HW, f->ridge, f->inverses, tol, f->max_inner, &gap);
         return gap <= tol ? gap : NAN;
     }
-    mssl_descending to = {.gap = INFINITY};
-    MSSL(weight_descent)(K, d, f->n_grams, f->H, f->scale, f->q, f->g, C, W, HW, tol, f->max_inner, INFINITY, &to);
-    return to.gap;
+    double made[2];
+    MSSL(weight_descent)(K, d, f->n_grams, f->H, f->scale, f->q, f->g, C, W, HW, tol, f->max_inner, made, NULL);
+    return made[1];
 }
 
 static double loss_of(const mssl_task_loss *f, const double *W, const double *HW) {
@@ -194,7 +194,6 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
     const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
     double accuracy = goal, answer[6];
-    mssl_keeping at = {NULL};
     int64_t priced = 0;
     for (int64_t a = 0; a < K * K; a++) priced += prior->L[a] != 0.0;
     if (!priced && !invert_moment(r, prior, K, S, lapack, answer)) return 0;
@@ -202,8 +201,8 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
         if (attempt == 3) return 0;
         /* What an attempt found is where the next one starts; it writes elsewhere. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
-        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, INFINITY, Omega, Sigma, out,
-                                                inverse, r->dual, r->labels, lapack, answer, &at);
+        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, Omega, Sigma, out,
+                                                inverse, r->dual, r->labels, lapack, answer, NULL);
         if (ended != MSSL_DONE) return 0;
         Omega = out, Sigma = inverse;
         const double size = goal * most(1.0, fabs(answer[1]));
@@ -302,9 +301,8 @@ static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *
 }
 
 int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
-                         int64_t ready, int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma,
-                         double *mean, double *table, double facts[6], const mssl_lapack *lapack, double *room) {
-    const double deadline = mssl_seconds() + seconds;
+                         int64_t ready, int64_t known, int64_t n_rounds, double *W, double *Omega, double *Sigma,
+                         double *mean, double *table, double facts[6], const mssl_lapack *lapack, double *room, mssl_watch *watch) {
     rounds *r = (rounds *)room;
     int64_t made = 0, ended = MSSL_AGAIN;
     if (!(int64_t)facts[0]) {
@@ -357,7 +355,11 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
                 ended = MSSL_DONE;
                 break;
             }
-            if (made == n_rounds || mssl_seconds() > deadline) break;
+            if (made == n_rounds) break;
+        }
+        if (mssl_stopped(watch)) {
+            ended = MSSL_STOPPED;
+            break;
         }
         if (!advance(r, f, prior, by, lapack)) {
             ended = MSSL_BROKE;

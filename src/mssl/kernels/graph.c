@@ -12,7 +12,6 @@
 #define ROUNDS 20         /* rounds in which violators join a column's variables */
 #define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
 #define ILL_CONDITIONED 5e-3 /* least pivot of a start, up to which columns that are solved loosely make W indefinite */
-#define LAPACK_FROM 64    /* variables from which LAPACK factorises faster than the loops here */
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
@@ -54,6 +53,8 @@ typedef struct {
     int64_t eliminated; /* variables that were eliminated, -1 where the factor is a dense one */
     double *vectors;    /* 10 m */
     int64_t *active;    /* 2 m */
+    double before;      /* what the last sweep gained, infinite at first, */
+    double column_tol;  /* and the change of a coefficient at which a column is solved */
 } state;
 
 static int64_t room_for(int64_t m) { return 11 * m * m + 22 * m + 64; }
@@ -310,51 +311,42 @@ static void write_columns(state *s, int64_t from, int64_t to) {
         for (int64_t k = from; k < to; k++) s->W[i * m + k] = s->W[k * m + i];
 }
 
-/* Where a call that ran out of time goes on; it lies at the beginning of the room. */
-typedef struct {
-    int64_t component, column, made, done, longest, inside, largest, limited;
-    double ascent, before, column_tol, accuracy, gap, value, log_det;
-} progress;
-
-#define INTERRUPTED INT64_MIN
-
-/* Dual block coordinate descent until the estimated remaining ascent is at most target. Returns the sweeps made, negative
-   where W stopped being positive definite, INTERRUPTED where the time is up. */
-static int64_t sweep_columns(state *s, progress *at, double target, int64_t max_sweeps, double deadline) {
+/* Dual block coordinate descent until the estimated remaining ascent is at most target; *made gets the sweeps. MSSL_BROKE where W
+   stopped being positive definite. */
+static int64_t sweep_columns(state *s, double target, int64_t max_sweeps, mssl_watch *watch, int64_t *made) {
     const int64_t m = s->m;
     const int delay = m >= DELAY_FROM;
-    if (at->column == 0) memset(s->vectors, 0, (size_t)(8 * m) * sizeof(double));
-    while (at->made < max_sweeps) {
-        int64_t from = at->column;
-        if (at->column == 0) at->ascent = 0.0;
-        for (int64_t j = at->column; j < m; j++) {
+    memset(s->vectors, 0, (size_t)(8 * m) * sizeof(double));
+    for (*made = 0; *made < max_sweeps;) {
+        double ascent = 0.0;
+        int64_t from = 0;
+        for (int64_t j = 0; j < m; j++) {
             if (!delay) from = j;
             const double *Sj, *Lj;
             load_row(s, j, &Sj, &Lj);
-            double schur = solve_column(s, j, from, Sj, Lj, at->column_tol, PASSES);
+            double schur = solve_column(s, j, from, Sj, Lj, s->column_tol, PASSES);
             if (!(schur > 1e-14)) {
                 schur = solve_column(s, j, from, Sj, Lj, 1e-10, MOST_PASSES);
-                if (!(schur > 1e-14)) return -at->made - 1;
+                if (!(schur > 1e-14)) return MSSL_BROKE;
             }
             s->diagonal[j] = 1.0 / schur;
             const double change = store_column(s, j, from, Sj, Lj, delay);
-            if (change < 0.0) return -at->made - 1;
-            at->ascent += change;
+            if (change < 0.0) return MSSL_BROKE;
+            ascent += change;
             if (delay && (j + 1 - from == DELAYED || j + 1 == m)) {
                 write_columns(s, from, j + 1);
                 from = j + 1;
-                if (j + 1 < m && mssl_seconds() > deadline) return at->column = j + 1, INTERRUPTED;
+                if (mssl_stopped(watch)) return MSSL_STOPPED;
             }
         }
-        at->column = 0;
-        at->made++;
-        const double ratio = at->before < INFINITY ? least(at->ascent / at->before, 0.99) : 0.1;
-        at->before = at->ascent;
-        if (at->ascent * ratio / (1.0 - ratio) <= target) return at->made;
-        at->column_tol = most(FINEST, least(0.5 * at->column_tol, 0.3 * sqrt(at->ascent) / (double)m));
-        if (mssl_seconds() > deadline) return INTERRUPTED;
+        ++*made;
+        const double ratio = s->before < INFINITY ? least(ascent / s->before, 0.99) : 0.1;
+        s->before = ascent;
+        if (ascent * ratio / (1.0 - ratio) <= target) break;
+        s->column_tol = most(FINEST, least(0.5 * s->column_tol, 0.3 * sqrt(ascent) / (double)m));
+        if (mssl_stopped(watch)) return MSSL_STOPPED;
     }
-    return at->made;
+    return MSSL_DONE;
 }
 
 /* ---- Omega, its determinant and its inverse ---- */
@@ -431,7 +423,7 @@ static void scatter(const state *s, double *A) {
 
 /* The Cholesky factor of A in place of it, for large m by LAPACK; log det A, or NaN. R: room of the same size. */
 static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack *lapack) {
-    if (m < LAPACK_FROM || lapack == NULL) {
+    if (m < MSSL_LAPACK_FROM || lapack == NULL) {
         const double total = factor(A, m, R);
         memcpy(A, R, (size_t)(m * m) * sizeof(double));
         return total;
@@ -447,14 +439,14 @@ static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack
 
 /* log det of A, which is not changed; R gets its factor. */
 static double log_det_of(const double *A, int64_t p, double *R, const mssl_lapack *lapack) {
-    if (p < LAPACK_FROM || lapack == NULL) return factor(A, p, R);
+    if (p < MSSL_LAPACK_FROM || lapack == NULL) return factor(A, p, R);
     memcpy(R, A, (size_t)(p * p) * sizeof(double));
     return factor_in_place(R, p, NULL, lapack);
 }
 
 /* The inverse from such a factor, in place. */
 static void invert_in_place(double *A, int64_t m, double *room, const mssl_lapack *lapack) {
-    if (m < LAPACK_FROM || lapack == NULL) {
+    if (m < MSSL_LAPACK_FROM || lapack == NULL) {
         invert(A, m, room);
         memcpy(A, room, (size_t)(m * m) * sizeof(double));
         return;
@@ -640,7 +632,7 @@ static point certify(state *s, const mssl_lapack *lapack) {
         at.gap = 0.5 * square / (1.0 - radius);
         return at;
     }
-    const double dual = log_det_of(s->W, m, m < LAPACK_FROM ? s->gram + 2 * m * m : s->product, lapack);
+    const double dual = log_det_of(s->W, m, m < MSSL_LAPACK_FROM ? s->gram + 2 * m * m : s->product, lapack);
     if (!isnan(dual)) at.gap = most(at.trace - (double)m - at.log_determinant - dual, 0.0) + DBL_EPSILON * terms;
     return at;
 }
@@ -941,17 +933,19 @@ static void refine(state *s, double *Sigma, face *f, point *at) {
     }
 }
 
-/* Descend until the gap is at most target. Sigma gets the inverse; Omega stays in compressed rows. */
-static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, int64_t digits, double deadline,
-                           const mssl_lapack *lapack, face *f, double *Sigma, point *at) {
+/* Descend until the gap is at most target; *done counts the sweeps. Sigma gets the inverse; Omega stays in compressed rows. */
+static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t digits, const mssl_lapack *lapack, mssl_watch *watch,
+                           face *f, double *Sigma, point *at, int64_t *done) {
     const int64_t m = s->m;
-    while (to->done < max_sweeps && to->accuracy > 1e-30) {
-        const int small = m <= DENSE_UP_TO, quick = small && to->done < NEWTON_SWEEPS;
-        const int64_t left = max_sweeps - to->done, look = quick ? BURST : LOOK, burst = left < look ? left : look;
-        const int64_t made = sweep_columns(s, to, to->accuracy, burst, deadline);
-        if (made == INTERRUPTED) return MSSL_AGAIN;
-        if (made < 0) return MSSL_BROKE;
-        to->done += made, to->made = 0;
+    double accuracy = most(STOP * target, 1e-28);
+    s->before = INFINITY;
+    while (*done < max_sweeps && accuracy > 1e-30) {
+        const int small = m <= DENSE_UP_TO, quick = small && *done < NEWTON_SWEEPS;
+        const int64_t left = max_sweeps - *done, look = quick ? BURST : LOOK, burst = left < look ? left : look;
+        int64_t made;
+        const int64_t ended = sweep_columns(s, accuracy, burst, watch, &made);
+        if (ended != MSSL_DONE) return ended;
+        *done += made;
         assemble(s);
         *at = certify(s, lapack);
         if (at->gap <= target) {
@@ -970,10 +964,10 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
                 memcpy(s->W, M, (size_t)(m * m) * sizeof(double));
                 regress(s, Omega);
             }
-            to->before = INFINITY;
+            s->before = INFINITY;
         } else if (quick || made < burst) {
-            to->accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
-            to->column_tol = least(to->column_tol, sqrt(to->accuracy) / (double)m);
+            accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
+            s->column_tol = least(s->column_tol, sqrt(accuracy) / (double)m);
         }
     }
     assemble(s);
@@ -1073,86 +1067,66 @@ static int64_t face_table(int64_t largest) {
     return n * n > 5 * m * m ? n * n : 5 * m * m;
 }
 
-static int64_t graph_lasso(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                           int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
-                           double *Omega, double *Sigma, double *dual, const int64_t *labels, int64_t largest, double *room,
-                           const mssl_lapack *lapack, double *answer) {
-    const double deadline = mssl_seconds() + seconds;
-    progress *to = (progress *)room;
-    double *root = (double *)(to + 1), *units = root + p;
-    int64_t *index = (int64_t *)(units + p), *begin = index + p, count = 0;
-    if (largest >= 0) {
-        memset(to, 0, sizeof(progress));
-        to->largest = largest;
-    }
+/* MSSL(graph_lasso) with the components' labels, the size of the largest, and room. */
+static int64_t solve_components(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
+                                int64_t max_sweeps, int64_t digits, const double *warm_Omega, const double *warm_Sigma, double *Omega,
+                                double *Sigma, double *dual, const int64_t *labels, int64_t largest, double *room,
+                                const mssl_lapack *lapack, mssl_watch *watch, double *answer) {
+    double *root = room, *units = root + p, gap = 0.0, value = 0.0, log_det = 0.0, constant = 0.0;
+    int64_t *index = (int64_t *)(units + p), *begin = index + p, count = 0, longest = 0, status = MSSL_DONE;
     double *place = (double *)(begin + p + 2);
-    const int64_t n = face_pairs(to->largest), table = face_table(to->largest);
-    face faces = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + table};
-    face *f = &faces;
+    const int64_t n = face_pairs(largest), table = face_table(largest);
+    face f = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + table};
     double *block = place + 5 * n + 2 * table;
     for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
     const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
-    if (largest >= 0) {
-        for (int64_t i = 0; i < p; i++) {
-            const double d = S[i * p + i] + e[i];
-            if (!(d > 0.0)) return answer[0] = (double)i, MSSL_UNBOUNDED;
-            root[i] = sqrt(d);
-        }
-        if (!everything) {
-            memset(Omega, 0, (size_t)(p * p) * sizeof(double));
-            memset(Sigma, 0, (size_t)(p * p) * sizeof(double));
-            memset(dual, 0, (size_t)(p * p) * sizeof(double));
-        }
-        /* variables by component: counting sort; afterwards begin[c + 1] is where component c starts */
-        for (int64_t c = 0; c <= count; c++) begin[c] = 0;
-        for (int64_t i = 0; i < p; i++) begin[labels[i] + 1]++;
-        for (int64_t c = 0; c < count; c++) begin[c + 1] += begin[c];
-        for (int64_t i = p - 1; i >= 0; i--) index[--begin[labels[i] + 1]] = i;
-        for (int64_t i = 0; i < p; i++) units[i] = 1.0 / root[index[i]];
+    for (int64_t i = 0; i < p; i++) {
+        const double d = S[i * p + i] + e[i];
+        if (!(d > 0.0)) return answer[0] = (double)i, MSSL_UNBOUNDED;
+        root[i] = sqrt(d);
+        constant += 2.0 * log(root[i]);
     }
-    double constant = 0.0;
-    for (int64_t i = 0; i < p; i++) constant += 2.0 * log(root[i]);
+    if (!everything) {
+        memset(Omega, 0, (size_t)(p * p) * sizeof(double));
+        memset(Sigma, 0, (size_t)(p * p) * sizeof(double));
+        memset(dual, 0, (size_t)(p * p) * sizeof(double));
+    }
+    /* variables by component: counting sort; afterwards begin[c + 1] is where component c starts */
+    for (int64_t c = 0; c <= count; c++) begin[c] = 0;
+    for (int64_t i = 0; i < p; i++) begin[labels[i] + 1]++;
+    for (int64_t c = 0; c < count; c++) begin[c + 1] += begin[c];
+    for (int64_t i = p - 1; i >= 0; i--) index[--begin[labels[i] + 1]] = i;
+    for (int64_t i = 0; i < p; i++) units[i] = 1.0 / root[index[i]];
     const double target = tol * most(1.0, fabs((double)p + constant));
-    for (; to->component < count; to->component++) {
-        const int64_t c = to->component, first = begin[c + 1], m = (c + 1 < count ? begin[c + 2] : p) - first, *own = index + first;
+    for (int64_t c = 0; c < count; c++) {
+        const int64_t first = begin[c + 1], m = (c + 1 < count ? begin[c + 2] : p) - first, *own = index + first;
         if (m == 1) {
             const int64_t i = own[0];
             const double v = root[i] * root[i];
             Omega[i * p + i] = 1.0 / v, Sigma[i * p + i] = v, dual[i * p + i] = v;
-            to->value += 1.0;
+            value += 1.0;
             continue;
         }
         state s = {.p = p, .whole = S, .weights = weights, .alpha = alpha, .own = m == p ? NULL : own, .unit = units + first};
         double *Z = everything ? Sigma : block;
         lay_out(&s, m, everything ? block : block + m * m, everything ? Omega : NULL, Sigma);
+        if (m <= DENSE_UP_TO) fill_tables(&s);
         const double share = target * (double)m / (double)p;
         point at = {INFINITY, 0.0, 0.0};
-        int64_t ended = MSSL_BROKE;
-        if (to->inside == 0) {
-            if (m <= DENSE_UP_TO) fill_tables(&s);
-            to->done = 0;
+        int64_t ended = MSSL_BROKE, done = 0;
+        for (int attempt = warm_Omega == NULL; attempt < 3 && ended == MSSL_BROKE; attempt++) {
+            const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
+            s.column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack, &f, Z, share, &at)
+                           : pivot > ILL_CONDITIONED ? 1e-2
+                           : attempt == 2 && pivot > 0.0 ? 1e-5 : 0.0;
+            if (s.column_tol == INFINITY) ended = MSSL_DONE;
+            else if (s.column_tol > 0.0) ended = solve_block(&s, share, max_sweeps, digits, lapack, watch, &f, Z, &at, &done);
         }
-        s.filled = m <= DENSE_UP_TO;
-        for (int attempt = to->inside == 0 ? (warm_Omega == NULL ? 1 : 0) : (int)to->inside - 1; attempt < 3 && ended == MSSL_BROKE;
-             attempt++) {
-            if (to->inside == 0) {
-                const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
-                const double column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack, f, Z, share, &at)
-                                          : pivot > ILL_CONDITIONED ? 1e-2
-                                          : attempt == 2 && pivot > 0.0 ? 1e-5 : 0.0;
-                if (column_tol == INFINITY) ended = MSSL_DONE;
-                if (column_tol == 0.0 || column_tol == INFINITY) continue;
-                to->column = 0, to->made = 0, to->inside = attempt + 1, to->column_tol = column_tol;
-                to->before = INFINITY, to->accuracy = most(STOP * share, 1e-28);
-            }
-            ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, f, Z, &at);
-            if (ended == MSSL_AGAIN) return ended;
-            to->inside = 0;
-        }
-        to->longest = to->done > to->longest ? to->done : to->longest;
-        if (ended == MSSL_LIMIT) to->limited = 1;
-        if (ended == MSSL_BROKE || !(at.gap < INFINITY)) return answer[0] = INFINITY, answer[3] = (double)to->longest, ended;
-        to->gap += at.gap, to->value += at.trace, to->log_det += at.log_determinant;
+        longest = done > longest ? done : longest;
+        if (ended == MSSL_STOPPED) return ended;
+        if (ended == MSSL_LIMIT) status = ended;
+        if (ended == MSSL_BROKE || !(at.gap < INFINITY)) return answer[0] = INFINITY, answer[3] = (double)longest, ended;
+        gap += at.gap, value += at.trace, log_det += at.log_determinant;
         if (everything) memset(Omega, 0, (size_t)(p * p) * sizeof(double));
         for (int64_t a = 0; a < m; a++) {
             const int64_t row = own[a] * p;
@@ -1167,29 +1141,24 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
             }
         }
     }
-    answer[0] = to->gap;
-    answer[1] = to->value - to->log_det + constant;
-    answer[2] = to->log_det - constant;
-    answer[3] = (double)to->longest;
+    answer[0] = gap, answer[1] = value - log_det + constant, answer[2] = log_det - constant, answer[3] = (double)longest;
     answer[4] = INFINITY, answer[5] = 0.0;
     for (int64_t i = 0; i < p; i++) answer[4] = least(answer[4], Omega[i * p + i]), answer[5] = most(answer[5], Omega[i * p + i]);
-    return to->limited ? MSSL_LIMIT : MSSL_DONE;
+    return status;
 }
 
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
-                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double answer[6],
-                          mssl_keeping *at) {
-    int64_t largest = -1;
-    if (at->kept == NULL) {
-        largest = MSSL(graph_components)(p, S, alpha, weights, labels);
-        const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
-        if (largest >= 0) at->kept = malloc(sizeof(progress) + (size_t)doubles * sizeof(double));
-    }
-    if (at->kept == NULL) return answer[0] = INFINITY, MSSL_BROKE;
-    const int64_t ended = graph_lasso(p, S, alpha, weights, e, tol, max_sweeps, digits, seconds, warm_Omega, warm_Sigma, Omega, Sigma,
-                                      dual, labels, largest, at->kept, lapack, answer);
-    if (ended != MSSL_AGAIN) free(at->kept), at->kept = NULL;
+                          int64_t max_sweeps, int64_t digits, const double *warm_Omega, const double *warm_Sigma, double *Omega,
+                          double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double answer[6],
+                          mssl_watch *watch) {
+    const int64_t largest = MSSL(graph_components)(p, S, alpha, weights, labels);
+    const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
+    double *room = largest < 0 ? NULL : malloc((size_t)doubles * sizeof(double));
+    answer[0] = INFINITY;
+    if (room == NULL) return MSSL_BROKE;
+    const int64_t ended = solve_components(p, S, alpha, weights, e, tol, max_sweeps, digits, warm_Omega, warm_Sigma, Omega, Sigma, dual,
+                                           labels, largest, room, lapack, watch, answer);
+    free(room);
     return ended;
 }
 

@@ -263,36 +263,34 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
 
 int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double *H, const double *scale, const mssl_coupling *C,
                             const double *lift, double alpha, const double *q, double constant, double *V, double *G, double tol,
-                            int64_t max_iter, double seconds, mssl_grouping *at) {
-    const double deadline = mssl_seconds() + seconds;
+                            int64_t max_iter, double made[2], mssl_watch *watch) {
     const form f = {K, m, n_grams, H, scale, C};
     double *work = malloc((size_t)(n_grams * m * m + (11 * m + 3) * K + 7 * m + 1) * sizeof(double));
     if (work == NULL) return MSSL_BROKE;
-    double *squares = work + 3 * K, *rest = squares + m;
-    int64_t *active = (int64_t *)(rest + n_grams * m * m + 11 * m * K + 5 * m), ended = MSSL_DONE;
-    while (at->done < max_iter && at->moved > NOTHING * constant) {
-        at->moved = 0.0;
-        for (int64_t j = 0; j < m; j++) at->moved += visit_feature(&f, j, lift, alpha, V, G, work);
-        at->done++;
-        at->gap = group_gap(&f, V, G, q, alpha, constant, squares);
-        if (!(at->gap > tol)) break;
+    double *squares = work + 3 * K, *rest = squares + m, moved = INFINITY, damp = 0.0;
+    int64_t *active = (int64_t *)(rest + n_grams * m * m + 11 * m * K + 5 * m), ended = MSSL_DONE, before = -1, waited = 0, done = 0;
+    made[1] = INFINITY;
+    while (done < max_iter && moved > NOTHING * constant && ended == MSSL_DONE) {
+        moved = 0.0;
+        for (int64_t j = 0; j < m; j++) moved += visit_feature(&f, j, lift, alpha, V, G, work);
+        done++;
+        made[1] = group_gap(&f, V, G, q, alpha, constant, squares);
+        if (!(made[1] > tol)) break;
         int64_t n = 0;
         for (int64_t j = 0; j < m; j++)
             if (squares[j] > 0.0) active[n++] = j;
-        at->waited++;
-        if (n > 0 && (n == at->before || at->waited == PATIENCE)) {
+        waited++;
+        if (n > 0 && (n == before || waited == PATIENCE)) {
             double length;
-            at->done += newton(&f, alpha, at->damp, active, n, V, G, rest, &length);
+            done += newton(&f, alpha, damp, active, n, V, G, rest, &length);
             /* Where more features are in use than rows tell apart, steps are long and lead astray. */
-            at->damp = length == 0.0 ? most(10.0 * at->damp, DAMP) : length == 1.0 ? 0.1 * at->damp : at->damp;
-            at->waited = 0;
+            damp = length == 0.0 ? most(10.0 * damp, DAMP) : length == 1.0 ? 0.1 * damp : damp;
+            waited = 0;
         }
-        at->before = n;
-        if (mssl_seconds() > deadline) {
-            ended = MSSL_AGAIN;
-            break;
-        }
+        before = n;
+        if (mssl_stopped(watch)) ended = MSSL_STOPPED;
     }
+    made[0] = (double)done;
     free(work);
     return ended;
 }

@@ -5,9 +5,8 @@
    stands in brackets where there is one. Written arrays must not overlap others (the Python side refuses that).
 
    The files that include this are compiled once for every SIMD level, MSSL_LEVEL being its name; MSSL(f) is mssl_f_<level>.
-   Calls that may take long have a time limit in seconds, come back with MSSL_AGAIN when it is over, and are called again
-   with the same arguments; what was computed does not depend on where they came back. Those that keep memory from call to call
-   have its address in `kept`, NULL at first and after any end but MSSL_AGAIN. */
+   Calls that may take long take an mssl_watch, which ends them with MSSL_STOPPED; what was computed does not depend on how often
+   it is asked. */
 #ifndef MSSL_H
 #define MSSL_H
 
@@ -25,14 +24,23 @@ enum {
     MSSL_LIMIT = 1,     /* too many sweeps */
     MSSL_BROKE = 2,     /* a matrix lost its definiteness, or there is no memory */
     MSSL_UNBOUNDED = 3, /* a variable without variance */
-    MSSL_AGAIN = 4      /* the time is over: call again */
+    MSSL_AGAIN = 4,     /* there is more to do: call again */
+    MSSL_STOPPED = 5    /* mssl_watch said so */
 };
+
+enum { MSSL_LAPACK_FROM = 64 }; /* variables from which LAPACK factorises faster than the loops here */
 
 /* ---- cpu.c: once for all levels ---- */
 
-int64_t mssl_level(void);   /* 0 base, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), as processor and system allow */
-double mssl_seconds(void);  /* a clock that never goes back */
-void mssl_release(void *kept); /* what a call that is not called again had kept */
+int64_t mssl_header(void); /* the checksum (CRC-32) of this file as it was compiled */
+int64_t mssl_level(void);  /* 0 base, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), as processor and system allow */
+
+/* Every so many seconds a call that takes long asks look(), and ends where the answer is not 0. due: when it asks next. */
+typedef struct {
+    int64_t (*look)(void);
+    double every, due;
+} mssl_watch;
+int64_t mssl_stopped(mssl_watch *watch); /* watch NULL: nobody is asked */
 
 /* ---- what is passed in one piece ---- */
 
@@ -72,33 +80,6 @@ typedef struct {
     int64_t is_sparse;
 } mssl_columns;
 
-/* Where a run of sweeps is: the next task, the sweeps made, what the present (at the end: the last) one gained, at least. */
-typedef struct {
-    int64_t task, made;
-    double decrease;
-} mssl_sweeping;
-
-/* What a call keeps. */
-typedef struct {
-    void *kept;
-} mssl_keeping;
-
-/* Where a whole weight step is: sweeps made in bursts that are over, the gain at which a burst ends, the bound, and the burst at
-   hand. */
-typedef struct {
-    void *kept;
-    int64_t done;
-    double enough, gap;
-    mssl_sweeping burst;
-} mssl_descending;
-
-/* Where a descent over features is: sweeps and products made, sweeps since the last Newton step, features in use before (-1 at
-   first), what the last sweep moved (infinite at first), the bound. */
-typedef struct {
-    int64_t done, waited, before;
-    double damp, moved, gap;
-} mssl_grouping;
-
 /* Least squares of K tasks on Grams as weight_descent takes it or, where g is NULL, weight_system (ridge and inverses keep its
    preconditioner); null is the loss at W = 0, max_inner the most sweeps or iterations of a weight step. */
 typedef struct {
@@ -126,20 +107,20 @@ typedef struct {
    All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
    or n_sweeps are made. A visit is a pass over all coordinates and a few over those that are not zero; with few features a
    linear solve on the support ends it, with many the support's Gram is gathered and passes are extrapolated (Anderson).
-   mean = W'u is kept up to date. */
+   mean = W'u is kept up to date. made: the sweeps, and what the last one gained, at least. */
 
 /* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. */
 int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                           const double q[K * d], const mssl_coupling *C, const mssl_penalty *g, double W[K * d], double HW[K * d],
-                          double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds,
-                          mssl_sweeping *at);
+                          double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2],
+                          mssl_watch *watch);
 
 /* The same on features of its own for each task: features[starts[k] .. starts[k + 1]], where q, HW and the penalty's
    parameters stand; the Gram of task k begins at gram[corners[k]]. */
 int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t corners[K + 1], const int64_t *features,
                          const int64_t starts[K + 1], const double *q, const mssl_coupling *C, const mssl_penalty *g, double W[K * d],
                          double *HW, double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
-                         double seconds, mssl_sweeping *at);
+                         double made[2], mssl_watch *watch);
 
 /* loss = sum_k 1/2 sum_i c_i (y_i - sum_j (a_ij - mu_kj) w_kj)^2 on stored columns a, centring and intercept included.
    v = c (y - sum_j a_j w_j); state[k] = (sum_j mu_kj w_kj, sum_i v_i); sums = sum_i c_i a_ij, h = sum_i c_i (a_ij - mu_kj)^2,
@@ -147,22 +128,22 @@ int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t
 int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const double *c, const double totals[K],
                             const double mu[K * d], const double sums[K * d], const double h[K * d], const mssl_coupling *C,
                             const mssl_penalty *g, double W[K * d], double *v, double state[K * 2], double mean[d],
-                            const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds,
-                            mssl_sweeping *at);
+                            const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2],
+                            mssl_watch *watch);
 
 /* Tasks coupled through residuals: 1/2 sum_kl A_kl e_k'e_l + 1/2 sum_k ridge_k |w_k|^2, e_k = y_k - X_k w_k.
    shared: one X, G = X'X, q_k = X'y_k, D = WG - q kept.
    aligned: X_k (d, n), H_k = X_k'X_k, HW and the residuals E kept.
    feature: no Grams, h_kj = |x_kj|^2, n_blocks = 1: one X for all. */
-int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double G[d * d], const double q[K * d], const mssl_coupling *A,
-                            const double ridge[K], const mssl_penalty *g, double W[K * d], double D[K * d], int64_t n_sweeps,
-                            double enough, double seconds, mssl_sweeping *at);
+int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double G[d * d], const double q[K * d], const double ridge[K],
+                            const mssl_coupling *A, const mssl_penalty *g, double W[K * d], double D[K * d], int64_t n_sweeps,
+                            double enough, double made[2], mssl_watch *watch);
 int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double X[K * d * n], const double H[K * d * d],
-                             const mssl_coupling *A, const double ridge[K], const mssl_penalty *g, double W[K * d], double HW[K * d],
-                             double E[K * n], int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at);
+                             const double ridge[K], const mssl_coupling *A, const mssl_penalty *g, double W[K * d], double HW[K * d],
+                             double E[K * n], int64_t n_sweeps, double enough, double made[2], mssl_watch *watch);
 int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double X[n_blocks * d * n],
-                             const double h[n_blocks * d], const mssl_coupling *A, const double ridge[K], const mssl_penalty *g,
-                             double W[K * d], double E[K * n], int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at);
+                             const double h[n_blocks * d], const double ridge[K], const mssl_coupling *A, const mssl_penalty *g,
+                             double W[K * d], double E[K * n], int64_t n_sweeps, double enough, double made[2], mssl_watch *watch);
 
 /* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are not read. */
 void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
@@ -170,10 +151,10 @@ void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double H[n
 
 /* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
    1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
-   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more. MSSL_ABSOLUTE alone. */
+   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more. made: the sweeps, and the bound. MSSL_ABSOLUTE alone. */
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                              const double q[K * d], const mssl_penalty *g, const mssl_prior *C, double W[K * d], double HW[K * d],
-                             double tol, int64_t max_sweeps, double seconds, mssl_descending *to);
+                             double tol, int64_t max_sweeps, double made[2], mssl_watch *watch);
 
 /* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients, preconditioned by (s_k H_k + C_kk I)^-1, which
    `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. Returns the iterations; *gap infinite where a
@@ -186,10 +167,10 @@ int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double 
 
    min 1/2 sum_k s_k v_k'H_k v_k - q'V + 1/2 tr(V'CV) + alpha sum_j |V_.j|, V (K, m), by block descent over features (lift - C
    diagonally dominant, so that a block step minimises a majoriser) and Newton steps on those in use. constant is the smooth
-   part at V = 0; G, its gradient, is kept. */
+   part at V = 0; G, its gradient, is kept. made: sweeps and products with the Hessian, and the bound of the suboptimality. */
 int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double H[n_grams * m * m], const double scale[K],
                             const mssl_coupling *C, const double lift[K], double alpha, const double q[K * m], double constant,
-                            double V[K * m], double G[K * m], double tol, int64_t max_iter, double seconds, mssl_grouping *at);
+                            double V[K * m], double G[K * m], double tol, int64_t max_iter, double made[2], mssl_watch *watch);
 
 /* ---- grams.c: rows of many small tasks, task k owning rows bounds[k] .. bounds[k + 1] ---- */
 
@@ -221,9 +202,9 @@ int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, c
    sweeps, least and largest entry of Omega's diagonal; of MSSL_LIMIT the gap is infinite where nothing was found, of
    MSSL_UNBOUNDED the first number is the variable. */
 int64_t MSSL(graph_lasso)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p], double tol,
-                          int64_t max_sweeps, int64_t digits, double seconds, const double warm_Omega[p * p],
+                          int64_t max_sweeps, int64_t digits, const double warm_Omega[p * p],
                           const double warm_Sigma[p * p], double Omega[p * p], double Sigma[p * p], double dual[p * p],
-                          int64_t labels[p], const mssl_lapack *lapack, double answer[6], mssl_keeping *at);
+                          int64_t labels[p], const mssl_lapack *lapack, double answer[6], mssl_watch *watch);
 
 /* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Far from
    the optimum a dual point is factorised: that of the signs, or Sigma clipped into the box and drawn into the definite. Infinite
@@ -238,14 +219,14 @@ double MSSL(graph_gap)(int64_t p, const double S[p * p], double alpha, const dou
    The rounds of mssl.solvers.alternation, number for number, on Grams with a sparse precision. */
 
 /* Rounds of weight steps and graph steps, from W and Omega with its inverse Sigma (`ready`: W is the best for Omega; `known`: Omega is
-   a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made or the time is over; call again with
-   the same room and facts. MSSL_LIMIT: F rises whatever is done. MSSL_BROKE: a step failed; W, Omega and Sigma are the last good ones.
+   a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made; call again with the same room
+   and facts. MSSL_LIMIT: F rises whatever is done. MSSL_BROKE: a step failed; W, Omega and Sigma are the last good ones.
    table (n_rounds, 4): objective, gap of the weights, gap of Omega, edges. facts: rounds of all calls (0 at first), objective,
    Omega's share of F and gap, log det Omega, whether Omega is a graph step's. room: fit_room numbers. */
 int64_t MSSL(fit_room)(int64_t K, int64_t d);
 int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
-                         int64_t ready, int64_t known, int64_t n_rounds, double seconds, double W[K * d], double Omega[K * K],
+                         int64_t ready, int64_t known, int64_t n_rounds, double W[K * d], double Omega[K * K],
                          double Sigma[K * K], double mean[d], double table[n_rounds * 4], double facts[6],
-                         const mssl_lapack *lapack, double *room);
+                         const mssl_lapack *lapack, double *room, mssl_watch *watch);
 
 #endif

@@ -10,25 +10,25 @@
 #define ROUNDING 1e-12     /* what exceeds a threshold by this share only is zero */
 #define SWEEP_BURST 50     /* sweeps between two looks at the certificate, at most */
 
-/* Go on with the sweep that `at` is in the middle of, or begin one; TASK is done for every place in the list of n tasks. A call
-   that is in time over goes back after the task at hand, to be called again. `room` has `doubles` numbers, `active` has `integers`. */
-#define BEGIN_SWEEPS(n)                                                              \
-    for (; at->made < n_sweeps; at->made++, at->task = 0) {                          \
-        if (at->task == 0) at->decrease = 0.0;                                       \
-        for (int64_t place = at->task; place < (n); place++) {
-#define END_SWEEPS(n)                                                                \
-            if (place + 1 < (n) && mssl_seconds() > deadline) return free(room), at->task = place + 1, MSSL_AGAIN; \
-        }                                                                            \
-        if (at->decrease <= enough) return free(room), at->made++, at->task = 0, MSSL_DONE; \
-        if (mssl_seconds() > deadline && at->made + 1 < n_sweeps) return free(room), at->made++, at->task = 0, MSSL_AGAIN; \
-    }                                                                                \
-    return free(room), MSSL_DONE;
+/* Sweeps until one gains at most `enough`: TASK is done for every place in a list of n tasks, and adds what it gains to `decrease`.
+   made[0] gets the sweeps, made[1] what the last one gained. `room` has `doubles` numbers, `active` has `integers`. */
 #define TAKE_ROOM(doubles, integers)                                                 \
-    const double deadline = mssl_seconds() + seconds;                                \
     (void)K; /* the sizes of arrays, which nothing here needs */                     \
     double *room = malloc((size_t)((doubles) + (integers) + 1) * sizeof(double));    \
     if (room == NULL) return MSSL_BROKE;                                             \
     int64_t *active = (int64_t *)(room + (doubles));
+#define BEGIN_SWEEPS(n)                                                              \
+    made[0] = made[1] = 0.0;                                                         \
+    while (made[0] < (double)n_sweeps) {                                             \
+        double decrease = 0.0;                                                       \
+        for (int64_t place = 0; place < (n); place++) {
+#define END_SWEEPS                                                                   \
+            if (mssl_stopped(watch)) return free(room), MSSL_STOPPED;                \
+        }                                                                            \
+        made[0] += 1.0, made[1] = decrease;                                          \
+        if (decrease <= enough) break;                                               \
+    }                                                                                \
+    return free(room), MSSL_DONE;
 #define VISIT_ROOM(d) (2 * (d) * (d) + 16 * (d))
 
 /* ---- the penalty of one weight ---- */
@@ -282,7 +282,7 @@ static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_
 
 int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
                           const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
-                          int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
+                          int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
     TAKE_ROOM(VISIT_ROOM(d) + d, d)
     double *pull = room + VISIT_ROOM(d);
     BEGIN_SWEEPS(n_tasks)
@@ -290,15 +290,15 @@ int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H
             const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
             for (int64_t j = 0; j < d; j++) pull[j] = q[k * d + j] - pull[j];
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
-            at->decrease += visit(H + (n_grams > 1 ? k * d * d : 0), d, scale[k], own, pull, &own_g, W + k * d, HW + k * d, active, room,
+            decrease += visit(H + (n_grams > 1 ? k * d * d : 0), d, scale[k], own, pull, &own_g, W + k * d, HW + k * d, active, room,
                                0.1 * enough / (double)n_tasks);
             for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[k * d + j];
-    END_SWEEPS(n_tasks)
+    END_SWEEPS
 }
 
 int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
                          const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
-                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
+                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
     int64_t largest = 0;
     for (int64_t a = 0; a < n_tasks; a++) {
         const int64_t m = starts[tasks[a] + 1] - starts[tasks[a]];
@@ -312,12 +312,12 @@ int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t
             const double own = pull_of(C, k, W, d, mean, own_features, m, pull);
             for (int64_t b = 0; b < m; b++) pull[b] = q[lo + b] - pull[b], w[b] = W[k * d + own_features[b]];
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, lo);
-            at->decrease += visit(gram + corners[k], m, 1.0, own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
+            decrease += visit(gram + corners[k], m, 1.0, own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
             for (int64_t b = 0; b < m; b++) {
                 W[k * d + own_features[b]] = w[b];
                 mean[own_features[b]] += C->u[k] * w[b];
             }
-    END_SWEEPS(n_tasks)
+    END_SWEEPS
 }
 
 /* ---- on the stored columns of the features ---- */
@@ -365,7 +365,7 @@ static double design_pass(const mssl_columns *X, int64_t k, const double *c, dou
 int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
                             const double *sums, const double *h, const mssl_coupling *C, const mssl_penalty *g, double *W, double *v,
                             double *state, double *mean, const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
-                            double seconds, mssl_sweeping *at) {
+                            double made[2], mssl_watch *watch) {
     TAKE_ROOM(d, d)
     double *pull = room;
     BEGIN_SWEEPS(n_tasks)
@@ -378,7 +378,7 @@ int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const d
             for (int pass = 0; pass <= SUPPORT_PASSES; pass++) {
                 const double gained = design_pass(X, k, c, totals[k], mu + row, sums + row, h + row, own, pull, &own_g, W + row, v,
                                                   state + 2 * k, coordinates, n);
-                at->decrease += gained;
+                decrease += gained;
                 if (pass == 0) {
                     stop = most(0.01 * gained, 0.1 * enough / (double)n_tasks);
                     n = support_of(W + row, d, active);
@@ -387,7 +387,7 @@ int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const d
                 if (gained <= stop) break;
             }
             for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[row + j];
-    END_SWEEPS(n_tasks)
+    END_SWEEPS
 }
 
 /* ---- tasks coupled through their residuals: A in compressed rows ---- */
@@ -406,9 +406,9 @@ static double neighbours(const mssl_coupling *A, int64_t k, const double *D, int
     return own;
 }
 
-int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const mssl_coupling *A, const double *ridge,
-                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds,
-                            mssl_sweeping *at) {
+int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const double *ridge, const mssl_coupling *A,
+                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double made[2],
+                            mssl_watch *watch) {
     TAKE_ROOM(VISIT_ROOM(d) + 2 * d, d)
     double *pull = room + VISIT_ROOM(d), *hw = pull + d;
     BEGIN_SWEEPS(K)
@@ -419,9 +419,9 @@ int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double 
                 hw[j] = s * (D[k * d + j] + q[k * d + j]);
             }
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
-            at->decrease += visit(G, d, s, ridge[k], pull, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
+            decrease += visit(G, d, s, ridge[k], pull, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
             for (int64_t j = 0; j < d; j++) D[k * d + j] = hw[j] / s - q[k * d + j];
-    END_SWEEPS(K)
+    END_SWEEPS
 }
 
 static void take(const double *restrict column, double step, double *restrict e, int64_t n) {
@@ -434,9 +434,9 @@ static double dot_of(const double *restrict a, const double *restrict b, int64_t
     return total;
 }
 
-int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const mssl_coupling *A,
-                             const double *ridge, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
-                             double enough, double seconds, mssl_sweeping *at) {
+int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const double *ridge,
+                             const mssl_coupling *A, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
+                             double enough, double made[2], mssl_watch *watch) {
     TAKE_ROOM(VISIT_ROOM(d) + 3 * d + n, d)
     double *q = room + VISIT_ROOM(d), *hw = q + d, *old = hw + d, *z = old + d;
     BEGIN_SWEEPS(K)
@@ -449,12 +449,12 @@ int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, c
                 q[j] = dot_of(X + (k * d + j) * n, z, n) + hw[j];
             }
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
-            at->decrease += visit(H + k * d * d, d, s, ridge[k], q, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
+            decrease += visit(H + k * d * d, d, s, ridge[k], q, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
             for (int64_t j = 0; j < d; j++) {
                 HW[k * d + j] = hw[j] / s;
                 if (W[k * d + j] != old[j]) take(X + (k * d + j) * n, W[k * d + j] - old[j], E + k * n, n);
             }
-    END_SWEEPS(K)
+    END_SWEEPS
 }
 
 static double feature_pass(const double *X, int64_t n, const double *h, double s, double own, const penalty *g, double *w, double *z,
@@ -476,8 +476,8 @@ static double feature_pass(const double *X, int64_t n, const double *h, double s
 }
 
 int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double *X, const double *h,
-                             const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
-                             int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
+                             const double *ridge, const mssl_coupling *A, const mssl_penalty *g, double *W, double *E,
+                             int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
     TAKE_ROOM(2 * n, d)
     double *z = room, *others = z + n;
     BEGIN_SWEEPS(K)
@@ -489,15 +489,15 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
             const double *own_X = X + block * d * n, *own_h = h + block * d;
             double gained = feature_pass(own_X, n, own_h, s, ridge[k], &own_g, W + k * d, z, NULL, d);
-            at->decrease += gained;
+            decrease += gained;
             const double stop = most(0.01 * gained, 0.1 * enough / (double)K);
             const int64_t m = support_of(W + k * d, d, active);
             for (int pass = 0; pass < SUPPORT_PASSES && gained > stop; pass++) {
                 gained = feature_pass(own_X, n, own_h, s, ridge[k], &own_g, W + k * d, z, active, m);
-                at->decrease += gained;
+                decrease += gained;
             }
             for (int64_t i = 0; i < n; i++) E[k * n + i] = (z[i] - others[i]) / s;
-    END_SWEEPS(K)
+    END_SWEEPS
 }
 
 /* ---- whole weight steps of few tasks, certificate included: P and its inverse are dense ---- */
@@ -560,41 +560,34 @@ static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double
 
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
                              const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
-                             double seconds, mssl_descending *to) {
-    const double deadline = mssl_seconds() + seconds;
-    const int begin = to->kept == NULL;
-    if (begin) to->kept = malloc((size_t)(d + 2 * K * K + 3 * K * d + 2 * K + 1) * sizeof(double));
-    if (to->kept == NULL) return MSSL_BROKE;
-    double *mean = to->kept, *values = mean + d, *rest = values + K * K;
-    int64_t *tasks = (int64_t *)(rest + 3 * K * d), *starts = tasks + K, *columns = starts + K + 1;
-    if (begin) {
-        int64_t n = 0;
-        for (int64_t k = 0; k < K; k++) {
-            tasks[k] = k, starts[k] = n;
-            for (int64_t m = 0; m < K; m++)
-                if (C->P[k * K + m] != 0.0 || k == m) columns[n] = m, values[n++] = C->P[k * K + m];
-        }
-        starts[K] = n;
-        mean_of(C, K, d, W, mean);
-        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest), to->enough = tol;
+                             double made[2], mssl_watch *watch) {
+    double *mean = malloc((size_t)(d + 2 * K * K + 3 * K * d + 2 * K + 1) * sizeof(double));
+    made[0] = 0.0, made[1] = INFINITY;
+    if (mean == NULL) return MSSL_BROKE;
+    double *values = mean + d, *rest = values + K * K, enough = tol;
+    int64_t *tasks = (int64_t *)(rest + 3 * K * d), *starts = tasks + K, *columns = starts + K + 1, n = 0;
+    for (int64_t k = 0; k < K; k++) {
+        tasks[k] = k, starts[k] = n;
+        for (int64_t m = 0; m < K; m++)
+            if (C->P[k * K + m] != 0.0 || k == m) columns[n] = m, values[n++] = C->P[k * K + m];
     }
+    starts[K] = n;
     const mssl_coupling sparse = {starts, columns, values, C->u, C->rho};
+    mean_of(C, K, d, W, mean);
+    made[1] = weight_gap(C, K, d, q, g, W, HW, mean, rest);
     int64_t ended = MSSL_DONE;
-    while (to->gap > tol && to->done < max_sweeps) {
-        const int64_t left = max_sweeps - to->done, burst = left < SWEEP_BURST ? left : SWEEP_BURST;
-        ended = MSSL(gram_sweeps)(K, d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, to->enough,
-                                  deadline - mssl_seconds(), &to->burst);
-        if (ended == MSSL_AGAIN) return ended;
-        if (ended == MSSL_BROKE) break;
-        const double decrease = to->burst.decrease;
-        to->done += to->burst.made;
-        to->burst = (mssl_sweeping){0, 0, 0.0};
-        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
-        if (decrease == 0.0) break; /* nothing moves any more */
-        if (to->gap > tol) to->enough = least(to->enough, 0.5 * decrease * tol / to->gap);
+    while (made[1] > tol && made[0] < (double)max_sweeps) {
+        const int64_t left = max_sweeps - (int64_t)made[0], burst = left < SWEEP_BURST ? left : SWEEP_BURST;
+        double swept[2];
+        ended = MSSL(gram_sweeps)(K, d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, enough, swept, watch);
+        if (ended != MSSL_DONE) break;
+        made[0] += swept[0];
+        made[1] = weight_gap(C, K, d, q, g, W, HW, mean, rest);
+        if (swept[1] == 0.0) break; /* nothing moves any more */
+        if (made[1] > tol) enough = least(enough, 0.5 * swept[1] * tol / made[1]);
     }
-    free(to->kept), to->kept = NULL;
-    return ended == MSSL_BROKE ? ended : to->gap > tol ? MSSL_LIMIT : MSSL_DONE;
+    free(mean);
+    return ended == MSSL_DONE && made[1] > tol ? MSSL_LIMIT : ended;
 }
 
 /* Row k of out = s_k H_k v_k (scale NULL: ones); rows of a Gram whose weight is zero are not read. */

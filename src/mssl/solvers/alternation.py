@@ -250,19 +250,12 @@ class _Rounds:
         They end early where a step fails, of which :meth:`alternate` knows more ways out.
         """
         L, e = self.structure.prices(self.scale)
-        limits = (self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS)
+        variances, strengths = plain(self.scale.variances), (self.structure.strength, self.mean_variance)
         rounds = FitRounds(
             loss,
-            self.structure.strength,
-            self.mean_variance,
-            self.structure.shrinkage,
-            plain(self.scale.variances),
-            e,
-            L,
-            limits,
-            W,
-            step.precision,
-            np.asarray(step.covariance),
+            (*strengths, self.structure.shrinkage, variances, e, L),
+            (self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS),
+            (W, step.precision, np.asarray(step.covariance)),
             ready=ready,
             known=step.warm is not None,
             max_inner=self.max_inner,

@@ -181,7 +181,7 @@ def descends_in_one_call(problem: GramQuadratic) -> bool:
 def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: float, max_iter: int) -> WeightStep:
     """Bursts and certificates of a small problem in one compiled call."""
     coupling = bound.coupling
-    gap, done = weight_descent(
+    done, gap = weight_descent(
         (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
         bound.penalty.kernel,
         (plain(coupling.precision), plain(np.asarray(bound.covariance)), coupling.u, coupling.rho, bound.mean_variance),
@@ -262,11 +262,12 @@ def _gram_sweeps(problem: GramQuadratic, coupling: Coupling, penalty: EntrywiseP
     """The descent on Grams: sweeps, and the gradient of loss plus coupling."""
     HW, linear, mean = np.ascontiguousarray(problem.product(W)), plain(problem.linear), coupling.u @ W
     loss = (plain(problem.gram), problem.task_scale, linear)
-    form = (coupling_arrays(coupling), penalty.kernel, W, HW)
+    form = (coupling_arrays(coupling), penalty.kernel)
     groups = independent_groups(coupling, W.size * problem.n_features)
 
     def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-        return gram_sweeps(loss, *form, mean if len(groups) == 1 else mean.copy(), tasks, max_sweeps, goal)
+        shared = mean if len(groups) == 1 else mean.copy()
+        return gram_sweeps(loss, form, W, HW, shared, tasks, max_sweeps, goal)
 
     return partial(spread_sweeps, groups, run=sweep), lambda: HW - linear + coupling.dot(W)
 
@@ -275,7 +276,8 @@ def _design_sweeps(problem: DesignQuadratic, coupling: Coupling, penalty: Entryw
     """The same on the features."""
     moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
     c, totals, mu, sums, h = map(plain, moments)
-    form = ((c, totals, mu, sums, h), coupling_arrays(coupling, problem.ridge), penalty.kernel)
+    design = (problem.design.columns, c, totals, mu, sums, h)
+    form = (coupling_arrays(coupling, problem.ridge), penalty.kernel)
     groups = independent_groups(coupling, len(problem.c) * problem.n_features)
 
     def run(n_sweeps: int, enough: float) -> tuple[int, float]:
@@ -284,8 +286,7 @@ def _design_sweeps(problem: DesignQuadratic, coupling: Coupling, penalty: Entryw
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
 
         def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            loss = (problem.design.columns, *form, W, v, state)
-            return design_sweeps(*loss, coupling.u @ W, tasks, max_sweeps, goal)
+            return design_sweeps(design, form, (W, v, state, coupling.u @ W), tasks, max_sweeps, goal)
 
         return spread_sweeps(groups, n_sweeps, enough, sweep)
 
@@ -427,11 +428,12 @@ class _Sets:
         q, HW = self.problem.linear[tasks, features], self._products()
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
-        loss = (self.gram, self.corners, features, starts, q, coupling_arrays(coupling), penalty, W, HW)
+        sets, form = (self.gram, self.corners, features, starts, q), (coupling_arrays(coupling), penalty)
         groups, slope = independent_groups(coupling, len(self.gram)), np.zeros(W.shape)
 
         def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            return set_sweeps(*loss, mean if len(groups) == 1 else mean.copy(), group, max_sweeps, goal)
+            shared = mean if len(groups) == 1 else mean.copy()
+            return set_sweeps(sets, form, W, HW, shared, group, max_sweeps, goal)
 
         def gap(W: Array) -> float:
             slope[tasks, features] = HW - q

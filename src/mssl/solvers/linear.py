@@ -119,7 +119,7 @@ def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: flo
     """The same in one compiled call; the preconditioner is kept with the problem."""
     W = np.array(W0, dtype=float, order="C")
     kept = kept_inverses(problem)
-    gap, made = weight_system(
+    made, gap = weight_system(
         (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
         (
             *(plain(coupling.precision), plain(np.asarray(coupling.covariance))),

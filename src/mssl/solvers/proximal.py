@@ -108,7 +108,7 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
     V, quadratic, coupling = np.array(V0, dtype=float), problem.loss, problem.coupling
     d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
-    links, lift = (*coupling.compressed, None, 0.0), np.abs(coupling.precision).sum(axis=1)
+    links = (*coupling.compressed, None, 0.0), np.abs(coupling.precision).sum(axis=1)
     scales, alpha = _scales(quadratic), float(penalty.alpha)
     members: Mask = np.zeros(d, dtype=bool)
     grams = np.empty((0, 0, 0))
@@ -130,8 +130,8 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
         linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
         # Half of the tolerance leaves room for the other features.
         goal = max(0.5 * tol, 0.0 if every else _INNER * gap)
-        state = (weights, slope, goal, max_iter - done)
-        done += descend_groups(grams, scales, links, lift, alpha, linear, quadratic.null_value, *state)[1]
+        loss, state = (grams, scales, linear), (weights, slope, goal, max_iter - done)
+        done += descend_groups(loss, links, alpha, quadratic.null_value, *state)[0]
         V[some] = weights
         size, previous = max(size, 2 * used), gap
 

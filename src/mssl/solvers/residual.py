@@ -252,15 +252,14 @@ class _Certificate:
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
     """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float), None, 0.0)
-    rest = (problem.ridges, problem.penalty.kernel)
+    form = (graph, problem.penalty.kernel)
     d, n = problem.n_features, problem.Y.shape[1]
     fits = 8 * len(problem.X) * d * d <= default_memory_limit()
     if problem.is_shared and fits:
 
         def on_the_gram(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
             D = np.ascontiguousarray(W @ problem.gram[0] - problem.linear)
-            arguments = (problem.gram[0], problem.linear, graph, *rest, W, D, n_sweeps, float(enough))
-            return shared_sweeps(*arguments)
+            return shared_sweeps(problem.gram[0], problem.linear, problem.ridges, form, W, D, n_sweeps, float(enough))
 
         return on_the_gram
     if d <= n and fits:
@@ -268,8 +267,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
         def on_rows_and_grams(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
             HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
             E = np.ascontiguousarray(problem.related(W))
-            arguments = (problem.X, problem.gram, graph, *rest, W, HW, E, n_sweeps, float(enough))
-            return aligned_sweeps(*arguments)
+            return aligned_sweeps(problem.X, problem.gram, problem.ridges, form, W, HW, E, n_sweeps, float(enough))
 
         return on_rows_and_grams
 
@@ -277,7 +275,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 
     def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
         E = np.ascontiguousarray(problem.related(W))
-        return feature_sweeps(problem.X, squares, graph, *rest, W, E, n_sweeps, float(enough))
+        return feature_sweeps(problem.X, squares, problem.ridges, form, W, E, n_sweeps, float(enough))
 
     return on_rows
 
