@@ -61,6 +61,7 @@ class Route(ABC, Generic[S]):
     def at(self, prior: Prior) -> S:
         """The problem at a prior; it is solved once where derivatives and posterior are wanted."""
         if self._last is None or self._last[0] is not prior:
+            self._last = None  # its memory serves the next
             self._last = prior, self.solve(prior)
         return self._last[1]
 
@@ -207,27 +208,29 @@ class _AllRows:
         self.X, self.z, self.task = route.flat
         self.V, self.kernels = np.diag(prior.noise.variances[self.task]), []
         for block, T in zip(prior.blocks, prior.covariances, strict=True):
-            own = self.X[:, block.columns]
-            self.kernels.append((own * block.features.values) @ own.T)
-            self.V += self.kernels[-1] * T.take(route.pairs)
+            scaled = self.X[:, block.columns] * np.sqrt(block.features.values)
+            self.kernels.append(scaled @ scaled.T)  # one array twice: half of the products are made
+            among = T.take(route.pairs)
+            among *= self.kernels[-1]
+            self.V += among
 
     @cached_property
     def _inverse(self) -> tuple[Array, Array, float]:
-        P, log_det = _inverse(self.V)
-        return P, P @ self.z, log_det
+        half, log_det = _half_inverse(self.V)
+        return half, half @ self.z + self.z @ half, log_det
 
     def inverse_rows(self) -> tuple[Array, Array]:
         """:math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
-        return self._inverse[1], np.diag(self._inverse[0])
+        return self._inverse[1], 2 * np.diag(self._inverse[0])
 
     def derivatives(self) -> Derivatives:
         """−2 log Z and its derivatives."""
         rows, prior, noise, X, task = self.route.rows, self.prior, self.prior.noise.variances, self.X, self.task
         K = rows.n_tasks
-        P, alpha, log_det = self._inverse
+        half, alpha, log_det = self._inverse  # V⁻¹ is the half plus its transpose, and so are products with it
         value = float(self.z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = _task_sums(alpha[:, None] * X, rows.used)
-        noise_trace = np.bincount(task, np.diag(P), K) + rows.spare / noise
+        noise_trace = np.bincount(task, 2 * np.diag(half), K) + rows.spare / noise
         squares = np.bincount(task, alpha * alpha, K) + rows.rest / noise**2
         forms, down, up = [], np.zeros(X.shape[1]), np.zeros(X.shape[1])
         for block, kernel, T in zip(prior.blocks, self.kernels, prior.covariances, strict=True):
@@ -235,16 +238,17 @@ class _AllRows:
             up[block.columns] = np.sum(of * (T @ of), axis=0)
             if block.tasks.plain:
                 t, v = block.tasks.common()
-                apart = np.sum(own * ((P * np.eye(K).take(self.route.pairs)) @ own), axis=0)
-                together = np.sum(own * (P @ own), axis=0)
+                apart = 2 * np.sum(own * ((half * np.eye(K).take(self.route.pairs)) @ own), axis=0)
+                together = 2 * np.sum(own * (half @ own), axis=0)
                 down[block.columns] = v * apart + t * together
                 A = Form(float(apart @ psi), float(together @ psi))
                 C = Form(float(np.sum(of * of, axis=0) @ psi), float(of.sum(axis=0) ** 2 @ psi))
             else:
-                A = Form.of(_task_sums(_task_sums(P * kernel, rows.used).T, rows.used))
+                sums = _task_sums(_task_sums(half * kernel, rows.used).T, rows.used)
+                A = Form.of(sums + sums.T)
                 C = Form.of((of * psi) @ of.T)
                 if block.features.size:
-                    down[block.columns] = np.sum(own * ((P * T.take(self.route.pairs)) @ own), axis=0)
+                    down[block.columns] = 2 * np.sum(own * ((half * T.take(self.route.pairs)) @ own), axis=0)
             forms.append((A, C))
         return Derivatives(value, forms, down, up, (noise_trace, squares))
 
@@ -440,8 +444,8 @@ class _AllWeights:
         H = (turn @ self.G.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ roots
         H = np.ascontiguousarray(H.transpose(1, 0, 2)).reshape(d * K, d * K)
         H[np.arange(d * K), np.arange(d * K)] += 1.0
-        inner, log_inner = _inverse(0.5 * (H + H.T))
-        covariance = (roots @ inner.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ turn
+        half, log_inner = _half_inverse(0.5 * (H + H.T))
+        covariance = (roots @ (half + half.T).reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ turn
         self.covariance = np.ascontiguousarray(covariance.transpose(1, 0, 2)).reshape(d * K, d * K)
         self.coef = (self.covariance @ self.b.ravel()).reshape(d, K)
         self.value = float(np.sum(white * route.Y)) - float(np.sum(self.coef * self.b)) + log_inner + log_det
@@ -497,17 +501,16 @@ def _whitened(lower: Array, b: Array) -> Array:
     return np.asarray(dtrtrs(lower, b, lower=1)[0]) if b.size else b
 
 
-def _inverse(V: Array) -> tuple[Array, float]:
-    """V⁻¹ and log |V|."""
+def _half_inverse(V: Array) -> tuple[Array, float]:
+    """The upper half of V⁻¹, with half its diagonal, and log |V|."""
     if not len(V):
         return V, 0.0
     with threads_for(len(V)):
         lower = _root(V)
-        P, _ = dpotri(lower, lower=1)  # the lower half; the other is zero
-    diagonal = np.diag(P).copy()
-    P = P + P.T
-    np.fill_diagonal(P, diagonal)
-    return P, 2 * float(np.sum(np.log(np.diag(lower))))
+        log_det = 2 * float(np.sum(np.log(np.diag(lower))))
+        half, _ = dpotri(lower, lower=1, overwrite_c=1)  # the other half stays zero
+    half[np.diag_indices(len(V))] *= 0.5
+    return half.T, log_det  # LAPACK's columns are NumPy's rows
 
 
 def _task_sums(values: Array, counts: Index) -> Array:
