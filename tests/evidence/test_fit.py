@@ -195,7 +195,7 @@ def test_a_task_that_joins_has_the_posterior_of_the_joint_model(structure: str) 
     old = task < 3
     model = fit(X[old], y[old], task[old], structure=structure, intercepts="shrunk")
     joined = join_task(model, X[~old], y[~old])
-    level, size = model.new_level()
+    level, size = model.all_units.level[-1], model.all_units.sizes[-1]
     noise = model.noise(None) / size**2
     blocks = [model.features(X[task == k], None) for k in range(4)]
     targets = [(y[task == k] - level) / size for k in range(4)]
@@ -209,8 +209,8 @@ def test_a_task_that_joins_has_the_posterior_of_the_joint_model(structure: str) 
     np.testing.assert_allclose(joined.joined[0].mean, mean[3], atol=1e-8)
     np.testing.assert_allclose(joined.joined[0].covariance, covariance[3, :, 3], atol=1e-8)
     # The other tasks stay as they are.
-    for a, b in zip(joined.weights_of_all(), model.weights_of_all(), strict=True):
-        np.testing.assert_array_equal(a[:3], b)
+    for a, b in zip(joined.weights(), model.weights(), strict=True):
+        np.testing.assert_array_equal(a[:3], b[:3])
 
 
 @pytest.mark.parametrize("loss", [Gaussian(), Bernoulli(), Poisson()], ids=lambda loss: loss.name)

@@ -247,8 +247,8 @@ class BayesianEstimator(TaskEstimator):
         D, parts = len(self.features_), []
         for member in ensemble.members:
             fit, more = member.fit, (0, D - member.width)  # features of narrower members are the first ones
-            W, level, variances = fit.weights_of_all()
-            new, new_level = fit.new_weights()
+            W, level, variances = fit.weights()
+            W, new, level, new_level = W[:-1], W[-1], level[:-1], level[-1]
             T, R = fit.task_covariances()
             wide = [np.pad(part, [(0, 0), more]) for part in (W, variances + W**2)]
             own = [np.pad(part, more) for part in (new, fit.relevance())]

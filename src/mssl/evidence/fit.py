@@ -9,6 +9,7 @@ dense T the same with the noise frozen, since noise learned together with a rich
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,7 @@ from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 from mssl.evidence.climb import SMALLEST, climb
-from mssl.evidence.posterior import WeightPosterior
+from mssl.evidence.posterior import WeightPosterior, quadratic_forms
 from mssl.evidence.prior import (
     FLAT,
     NOISE_PRIOR,
@@ -222,49 +223,51 @@ class EvidenceFit:
         """Whether the intercept is a column of the posterior."""
         return self.prior.intercept
 
+    @cached_property
+    def all_units(self) -> Units:
+        """The units, with those of a new task for every task that joined and, in the last place, for a new one.
+
+        A new task has the expected level at the common centre, and a typical unit of its targets.
+        """
+        units, more = self.units, len(self.joined) + 1
+        level, size = float(np.mean(self._levels())), float(np.exp(np.mean(np.log(units.sizes))))
+        centres = np.concatenate([units.centres, np.tile(units.centre, (more, 1))])
+        level_of, sizes = (np.append(of, np.full(more, new)) for of, new in ((units.level, level), (units.sizes, size)))
+        return replace(units, centres=centres, level=level_of, sizes=sizes)
+
     def features(self, X: Any, task: int | None) -> Array:
         """Rows in the units of the fit, for one task or, with None, for a new one."""
-        centre = self.units.centre if task is None else self.units.centres[task]
+        centre = self.all_units.centres[-1 if task is None else task]
         U = ((X.toarray() if sparse.issparse(X) else X) - centre) / self.units.scales
-        return np.column_stack([U, np.ones(len(U))]) if self.has_column else U
+        return _with_ones(U) if self.has_column else U
 
     def predictor(self, X: Any, task: int | None) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor of every row, in the user's units; None is a new task."""
-        units, K = self.units, len(self.counts)
-        if task is not None and task < K:
-            U = self.features(X, task)
-            variance = self.posterior.variance(U, task)
-            if self.options.intercepts == "flat" and not self.has_column:
+        K, units, place = len(self.counts), self.all_units, -1 if task is None else task
+        U, flat = self.features(X, task), self.options.intercepts == "flat" and not self.has_column
+        if task is None:
+            mean, variance = self.posterior.mean, self.posterior.new_variance(U) + self._level_variance()
+        elif task < K:
+            mean, variance = self.posterior.coef[task], self.posterior.variance(U, task)
+            if flat:
                 variance = variance + self.prior.noise.variances[task] / max(self.counts[task], 1.0)
-            size = float(units.sizes[task])
-            return units.level[task] + size * (U @ self.posterior.coef[task]), variance * size**2
-        level, size = self.new_level()
-        if task is not None:
-            joined = self.joined[task - K]
-            U = self._new_features(X)
-            return level + size * (U @ joined.mean), size**2 * np.maximum(
-                np.sum(U * (U @ joined.covariance), axis=1), 0
-            )
-        U = self.features(X, None)
-        variance = self.posterior.new_variance(U) + self._level_variance()
-        return level + size * (U @ self.posterior.mean), variance * size**2
+        else:
+            mean, U = self.joined[task - K].mean, _with_ones(U) if flat else U
+            variance = quadratic_forms(U, self.joined[task - K].covariance)
+        level, size = float(units.level[place]), float(units.sizes[place])
+        return level + size * (U @ mean), variance * size**2
 
     def contrast(self, steps: Array, task: int | None) -> tuple[Array, Array]:
         """Mean and variance of steps·w, steps being differences of features; None is the mean of all tasks' weights."""
-        units, K, d = self.units, len(self.counts), len(self.units.scales)
-        shares = np.append(units.sizes, np.full(len(self.joined), self.new_level()[1]))
-        shares = shares / len(shares) if task is None else np.where(np.arange(len(shares)) == task, shares, 0.0)
-        U = steps / units.scales
+        K, d, sizes = len(self.counts), len(self.units.scales), self.all_units.sizes[:-1]
+        shares = sizes / len(sizes) if task is None else np.where(np.arange(len(sizes)) == task, sizes, 0.0)
+        U = steps / self.units.scales
         wide = np.column_stack([U, np.zeros(len(U))]) if self.has_column else U
         mean, variance = wide @ (shares[:K] @ self.posterior.coef), self.posterior.total_variance(wide, shares[:K])
         for share, joined in zip(shares[K:].tolist(), self.joined, strict=True):
             mean = mean + share * (U @ joined.mean[:d])
-            variance = variance + share**2 * np.maximum(np.sum(U * (U @ joined.covariance[:d, :d]), axis=1), 0)
+            variance = variance + share**2 * quadratic_forms(U, joined.covariance[:d, :d])
         return mean, variance
-
-    def new_level(self) -> tuple[float, float]:
-        """Expected level of a new task at the common centre, and the unit of its targets."""
-        return float(np.mean(self._levels())), float(np.exp(np.mean(np.log(self.units.sizes))))
 
     def _levels(self) -> Array:
         """The tasks' targets at the common centre, where intercepts are flat."""
@@ -280,26 +283,21 @@ class EvidenceFit:
         """Variance of a new task's level about the mean one, in the units of the fit, where intercepts are flat."""
         if self.options.intercepts != "flat":
             return 0.0
-        K, size = len(self.counts), self.new_level()[1]
+        K, size = len(self.counts), float(self.all_units.sizes[-1])
         return float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
 
-    def _new_features(self, X: Any) -> Array:
-        """Rows of a task that joins: always with a column for its intercept, unless there is none."""
-        U = self.features(X, None)
-        flat = self.options.intercepts == "flat" and not self.has_column
-        return np.column_stack([U, np.ones(len(U))]) if flat else U
-
     def new_prior(self, X: Any) -> tuple[Array, Array, Array]:
-        """Rows of a task that joins, and the mean and covariance that its weights have before them."""
-        mean, covariance = self.posterior.mean, self.posterior.new_covariance()
+        """Rows of a task that joins, and the mean and covariance that its weights have before them.
+
+        It always has a column for its intercept, unless there is none.
+        """
+        U, mean, covariance = self.features(X, None), self.posterior.mean, self.posterior.new_covariance()
         if self.options.intercepts == "flat":
-            if self.has_column:
-                mean, covariance = mean[:-1], covariance[:-1, :-1]
-            d = len(mean)
+            d = len(self.units.scales)
             wide = np.zeros((d + 1, d + 1))
-            wide[:d, :d], wide[d, d] = covariance, max(self._level_variance(), SMALLEST)
-            mean, covariance = np.append(mean, 0.0), wide
-        return self._new_features(X), mean, covariance
+            wide[:d, :d], wide[d, d] = covariance[:d, :d], max(self._level_variance(), SMALLEST)
+            mean, covariance, U = np.append(mean[:d], 0.0), wide, U if self.has_column else _with_ones(U)
+        return U, mean, covariance
 
     def noise(self, task: int | None) -> float:
         """Noise variance of a task, or a new one, in the user's units."""
@@ -320,27 +318,18 @@ class EvidenceFit:
         """Degrees of freedom that each task's weights use, those of joined tasks too."""
         return np.append(self.edf, [task.edf for task in self.joined])
 
-    def weights_of_all(self) -> tuple[Array, Array, Array]:
-        """Coefficients (K, d), intercepts (K,) and variances of the coefficients (K, d), in the user's units."""
-        W, b = self.weights()
-        units, d = self.units, W.shape[1]
-        variances = np.asarray([np.diag(covariance)[:d] for covariance in self.posterior.covariances()])
-        variances = variances * (units.sizes[:, None] / units.scales) ** 2
-        level, size = self.new_level()
-        for task in self.joined:
-            own = task.mean[:d] * size / units.scales
-            extra = size * float(task.mean[d]) if len(task.mean) > d else 0.0
-            W, b = np.vstack([W, own]), np.append(b, level + extra - float(own @ units.centre))
-            variances = np.vstack([variances, np.diag(task.covariance)[:d] * (size / units.scales) ** 2])
-        return W, b, np.maximum(variances, 0.0)
+    def weights(self) -> tuple[Array, Array, Array]:
+        """Coefficients and intercepts in the user's units, and the variances of the coefficients.
 
-    def new_weights(self) -> tuple[Array, float]:
-        """Expected coefficients and intercept of a new task, in the user's units."""
-        level, size = self.new_level()
-        d = len(self.units.scales)
-        own = self.posterior.mean[:d] * size / self.units.scales
-        extra = size * float(self.posterior.mean[d]) if self.options.intercepts == "shrunk" else 0.0
-        return own, level + extra - float(own @ self.units.centre)
+        The last coefficients and the last intercept are those that a new task is expected to have.
+        """
+        units, d = self.all_units, len(self.units.scales)
+        means = [*self.posterior.coef, *(task.mean for task in self.joined), self.posterior.mean]
+        covariances = [*self.posterior.covariances(), *(task.covariance for task in self.joined)]
+        W = np.array([mean[:d] for mean in means]) * units.sizes[:, None] / units.scales
+        own = np.array([mean[d] if len(mean) > d else 0.0 for mean in means])
+        variances = np.array([np.diag(part)[:d] for part in covariances]) * (units.sizes[:-1, None] / units.scales) ** 2
+        return W, units.level + units.sizes * own - np.sum(W * units.centres, axis=1), np.maximum(variances, 0.0)
 
     def relevance(self) -> Array:
         """Prior variance of every feature's weights, where features have variance one."""
@@ -348,35 +337,19 @@ class EvidenceFit:
 
     def task_covariances(self) -> tuple[Array, Array]:
         """Covariance over tasks of the weights of a feature of relevance one, and of errors, in the user's units."""
-        K, J = len(self.counts), len(self.joined)
+        K, sizes = len(self.counts), self.all_units.sizes[:-1]
         t, v = self.prior.common[0]
-        T = np.full((K + J, K + J), t)
-        T[:K, :K] = self.prior.covariances[0]
-        R = np.zeros((K + J, K + J))
-        R[:K, :K] = self.prior.noise.covariance
-        size = self.new_level()[1]
-        sizes = np.append(self.units.sizes, np.full(J, size))
-        for j in range(K, K + J):
-            T[j, j] += v
-            R[j, j] = self.noise(None) / size**2
+        T = t + v * np.eye(len(sizes))
+        R = self.noise(None) / self.all_units.sizes[-1] ** 2 * np.eye(len(sizes))
+        T[:K, :K], R[:K, :K] = self.prior.covariances[0], self.prior.noise.covariance
         return T * np.outer(sizes, sizes), R * np.outer(sizes, sizes)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' coefficients, shape (count, K, d), in the user's units."""
-        d, units = len(self.units.scales), self.units
-        draws = self.posterior.draw(count, rng)[:, :, :d] * (units.sizes[:, None] / units.scales)
-        size = self.new_level()[1]
-        for task in self.joined:
-            own = rng.multivariate_normal(task.mean, task.covariance, size=count, method="eigh")[:, None, :d]
-            draws = np.concatenate([draws, own * size / units.scales], axis=1)
-        return np.asarray(draws)
-
-    def weights(self) -> tuple[Array, Array]:
-        """Coefficients (K, d) and intercepts (K,) of the tasks that were fitted, in the user's units."""
-        units, coef, d = self.units, self.posterior.coef, len(self.units.scales)
-        own, b = coef[:, :d], coef[:, d] if self.has_column else np.zeros(len(coef))
-        W = own * units.sizes[:, None] / units.scales
-        return W, units.level + units.sizes * b - np.sum(W * units.centres, axis=1)
+        d, sizes = len(self.units.scales), self.all_units.sizes[:-1, None]
+        joined = (rng.multivariate_normal(one.mean, one.covariance, count, method="eigh") for one in self.joined)
+        draws = [self.posterior.draw(count, rng)[:, :, :d], *(draw[:, None, :d] for draw in joined)]
+        return np.asarray(np.concatenate(draws, axis=1) * (sizes / self.units.scales))
 
 
 def relevance_groups(blocks: Index, column_of: Index) -> Index:
@@ -489,8 +462,8 @@ def _target_units(data: TaskData, sums: Any, options: Options) -> tuple[Array, A
     return level, np.where(apart > rounding, apart, pooled)
 
 
-def _with_ones(X: list[Array]) -> list[Array]:
-    return [np.column_stack([block, np.ones(len(block))]) for block in X]
+def _with_ones(X: Array) -> Array:
+    return np.column_stack([X, np.ones(len(X))])
 
 
 def _fit_gaussian(
@@ -508,7 +481,7 @@ def _fit_gaussian(
     rows = TaskFactors.from_rows(X, y, counts, intercept=options.intercepts != "none")
     if options.intercepts == "shrunk":
         prior, rows = prior.with_intercept(Exchangeable(v=0.5, t=FLAT, learned=("v",))), rows.with_column()
-        X = _with_ones(X)
+        X = list(map(_with_ones, X))
     dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
     route: MeanRoute | DualRoute | SharedRoute | PrimalRoute
     if base is not None and options.errors == "shared":
@@ -675,7 +648,7 @@ def _fit_glm(
     if options.intercepts != "none":
         free = Exchangeable(v=_GLM_FLAT, t=0.0, learned=()) if options.intercepts == "flat" else None
         prior = prior.with_intercept(free or Exchangeable(v=0.5, t=_GLM_FLAT, learned=("v",)))
-        X = _with_ones(X)
+        X = list(map(_with_ones, X))
     dispersion = _dispersions(data, loss, options)
     problem = GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, dispersion[data.task_of_row])
     squares = weights @ np.concatenate(X) ** 2 / weights.sum()
@@ -719,7 +692,7 @@ def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
         Its targets.
     """
     U, mean, covariance = fit.new_prior(X)
-    level, size = fit.new_level()
+    level, size = float(fit.all_units.level[-1]), float(fit.all_units.sizes[-1])
     noise = max(fit.noise(None) / size**2, 1e-300)
     if fit.loss.quadratic:
         post, cov = _update(U, mean, covariance, np.full(len(y), 1 / noise), (y - level) / size / noise)

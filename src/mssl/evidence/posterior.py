@@ -85,6 +85,11 @@ def _covariance(parts: Parts) -> Array:
     return np.asarray(np.diag(own) + more @ more.T - less @ less.T)
 
 
+def quadratic_forms(X: Array, covariance: Array) -> Array:
+    """Variance of x·w for every row x, of weights with this covariance."""
+    return np.maximum(np.sum(X * (X @ covariance), axis=1), 0.0)
+
+
 def root(covariance: Array) -> Array:
     """A factor F with F Fᵀ = covariance, also where that is singular."""
     values, vectors = np.linalg.eigh(covariance)
