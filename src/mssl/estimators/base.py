@@ -236,6 +236,12 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         y, weights = found
         return replace(data, y=y, weights=data.weights if weights is given else weights)
 
+    def _pass(self, context: Any, piece: str) -> bool:
+        """Tell callbacks that a piece of the fit is done; whether one of them asks to stop."""
+        child = context.subcontext(task_name=piece)
+        child.call_on_fit_task_begin(estimator=self)
+        return bool(child.call_on_fit_task_end(estimator=self))
+
     def summary(self, level: float = 0.9) -> Summary:
         """Weights with standard errors or posterior intervals, noise, degrees of freedom, scores and relations.
 
@@ -466,9 +472,7 @@ class MultiTaskEstimator(TaskEstimator):
             # Fits with gaps, and fits whose rounds begin again, may have more rounds than were announced.
             if next(announced, None) is None:
                 return False
-            child = context.subcontext(task_name="round")
-            child.call_on_fit_task_begin(estimator=self)
-            return bool(child.call_on_fit_task_end(estimator=self))
+            return self._pass(context, "round")
 
         return report
 
@@ -698,7 +702,15 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         """
         check_is_fitted(self)
         prediction = self.predict(X, tasks=tasks, unseen=self.unseen_)
-        labels, weights = scored_targets(np.asarray(y), prediction, sample_weight)
+        target, weights = scored_targets(self._targets(y), prediction == self.classes_[1], sample_weight)
+        weights = np.where(np.isnan(target), 0.0, weights)
+        totals = weights.sum(axis=0)
+        hits = (weights * ((prediction == self.classes_[1]) == target)).sum(axis=0)
+        return float(np.mean(hits[totals > 0] / totals[totals > 0]) if target.ndim == 2 else hits / totals)
+
+    def _targets(self, y: Any) -> Array:
+        """Labels as 0 and 1, those that are missing in a table as NaN."""
+        labels = np.asarray(y)
         missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
         strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))
         if np.any(strange):
@@ -707,10 +719,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
                 f"y holds labels that the model was not fitted with ({seen}); "
                 f"it knows {listing(self.classes_)}. Use the labels of the fit."
             )
-        weights = np.where(missing, 0.0, weights)
-        totals = weights.sum(axis=0)
-        hits = (weights * (prediction == labels)).sum(axis=0)
-        return float(np.mean(hits[totals > 0] / totals[totals > 0]) if labels.ndim == 2 else hits / totals)
+        return np.where(missing, np.nan, labels == self.classes_[1])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, Self
 
 import numpy as np
-from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -26,14 +25,14 @@ from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, 
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
-from mssl.estimators.fitted import of_version_2, typed
+from mssl.estimators.fitted import normal_ends, of_version_2, typed
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import read_known
 from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
-from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
+from mssl.files.checkpoint import Checkpoint
 from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import MASS, NODES, Forecast, LabelForecast, Loss
@@ -129,7 +128,7 @@ class BayesianEstimator(TaskEstimator):
         features = self.features if isinstance(self.features, str) else tuple(self.features)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        record = Checkpoint(self.checkpoint, self._identity(data, folds))
+        record = Checkpoint.of(self, data, data.occasions, folds)
         with Progress(0, type(self).__name__, 1) as progress:
             progress.stage("candidates judged by folds" if folds else "fits", 0)
             report = self._report(context, progress)
@@ -157,19 +156,9 @@ class BayesianEstimator(TaskEstimator):
             if self.verbose:
                 told = f"candidate {count}: {name}, log density {density:.4f} a held-out row"
                 print(f"{told}, after {monotonic() - began:.1f} s", file=sys.stderr)
-            child = context.subcontext(task_name="candidate")
-            child.call_on_fit_task_begin(estimator=self)
-            child.call_on_fit_task_end(estimator=self)
+            self._pass(context, "candidate")
 
         return report
-
-    def _identity(self, data: TaskData, folds: Sequence[Any]) -> str:
-        """Hash of all that decides on the candidates' forecasts; of cv nothing but its folds does."""
-        if self.checkpoint is None:
-            return ""
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name not in ("cv", *IDLE)}
-        parts = (data.X, data.y, data.weights, data.offsets, data.occasions, data.order)
-        return fingerprint(*parts, data.tasks.tolist(), settings, folds)
 
     def _options(self, data: TaskData, loss: Loss) -> tuple[Options, bool]:
         """What the parameters stand for on these data, and whether free intercepts are judged too."""
@@ -332,8 +321,7 @@ class BayesianEstimator(TaskEstimator):
         """
         check_is_fitted(self)
         check_number("level", level, above=0, below=1)
-        half = float(stats.norm.ppf(0.5 + level / 2)) * np.asarray(self.coef_std_)
-        return np.stack([self.coef_ - half, self.coef_ + half], axis=-1)
+        return np.stack(normal_ends(self.coef_, np.asarray(self.coef_std_), level), axis=-1)
 
     def _effect_band(
         self, steps: Array, effect: Array, index: int | None, level: float
@@ -343,8 +331,7 @@ class BayesianEstimator(TaskEstimator):
         for member in self.ensemble_.members:
             mean, variance = member.fit.contrast(steps[:, : member.width], index)
             square += member.weight * (variance + (mean - effect) ** 2)
-        half = float(stats.norm.ppf(0.5 + level / 2)) * np.sqrt(square)
-        return effect - half, effect + half
+        return normal_ends(effect, np.sqrt(square), level)
 
     @all_or_nothing
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:
@@ -396,7 +383,8 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _targets(self, y: Any) -> Array:
-        return np.asarray(y, dtype=float)
+        """Targets as the loss takes them."""
+        raise NotImplementedError
 
 
 def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -675,13 +663,6 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
 
     _: KW_ONLY
     class_weight: ClassWeight = None
-
-    def _targets(self, y: Any) -> Array:
-        labels = np.asarray(y)
-        strange = [label for label in np.unique(labels).tolist() if label not in self.classes_.tolist()]
-        if strange:
-            raise DataError(f"y holds labels {listing(strange)}; this model knows {listing(self.classes_)}.")
-        return (labels == self.classes_[1]).astype(float)
 
     def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Log-odds of the second class's predictive probability.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from mssl._typing import Array, Labels, TaskMatrix
 from mssl.graph.tests import Later
@@ -197,6 +198,12 @@ def typed(coef: Array, intercept: Array, dtype: Any) -> tuple[Array, Array]:
     limits = np.finfo(dtype)
     kind = dtype if largest == 0 or limits.tiny / limits.eps <= largest <= limits.max else coef.dtype
     return coef.astype(kind, copy=False), intercept.astype(kind, copy=False)
+
+
+def normal_ends(centre: Array, std: Array, level: float) -> tuple[Array, Array]:
+    """Ends of the intervals that hold normal numbers with a probability."""
+    half = float(ndtri(0.5 + level / 2)) * std
+    return centre - half, centre + half
 
 
 def of_version_2(state: dict[str, Any]) -> dict[str, Any]:

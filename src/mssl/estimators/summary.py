@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._html import Html, tag
 from mssl._typing import Array, Labels
 from mssl._validation import check_number
 from mssl.data.columns import feature_spreads
+from mssl.estimators.fitted import normal_ends
 from mssl.exceptions import MSSLError, require
 from mssl.graph.export import short_name
 from mssl.graph.tables import RelationTable, html_table, text_table
@@ -153,7 +153,7 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
     check_is_fitted(model)
     fitted = getattr(model, "best_estimator_", model)
     std = fitted.coef_std_
-    half = None if std is None else float(stats.norm.ppf(0.5 + level / 2)) * std
+    lower, upper = (None, None) if std is None else normal_ends(fitted.coef_, std, level)
     notes = []
     if std is None:
         notes.append("This model has no standard errors: its penalty, its kind or its size allows none.")
@@ -174,8 +174,8 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
         fitted.features_,
         fitted.coef_,
         std,
-        None if half is None else fitted.coef_ - half,
-        None if half is None else fitted.coef_ + half,
+        lower,
+        upper,
         level,
         _relations(model),
         notes,

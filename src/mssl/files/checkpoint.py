@@ -70,6 +70,19 @@ class Checkpoint(Mapping[str, Any]):
         if self.path is not None:
             self._open(self.path, identity)
 
+    @classmethod
+    def of(cls, estimator: Any, data: Any, *decided: Any) -> Checkpoint:
+        """The record of an estimator's fit to tasks; ``decided`` are its folds and what else it works with.
+
+        They stand for its parameters ``cv`` and ``estimator``.
+        """
+        if estimator.checkpoint is None:
+            return cls(None, "")
+        params = estimator.get_params(deep=False)
+        settings = {name: value for name, value in params.items() if name not in ("cv", "estimator", *IDLE)}
+        rows = (data.X, data.y, data.weights, data.offsets, data.groups, data.order, data.tasks.tolist())
+        return cls(estimator.checkpoint, fingerprint(*rows, settings, *decided))
+
     def __getitem__(self, key: str) -> Any:
         return self._done[key]
 

@@ -47,7 +47,7 @@ from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
-from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
+from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import MARGIN
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
@@ -363,15 +363,11 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self._check(template, columns)
         splits.check(columns)
         grid = self._grid()
-        identity = ""
-        if self.checkpoint is not None:  # all that decides on the scores; of cv nothing but its splits does
-            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
-            parts = (columns.X, columns.y, columns.weights, columns.offsets, list(columns.tasks), settings, splits)
-            identity = fingerprint(*parts)
+        record = Checkpoint.of(self, columns, clone(template), splits)
         contests: list[Contest] = []
         members: list[Contest] = []  # whose features predict: the best ones, or the mean of two kinds
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
-            workers = Workers(self.n_jobs, Checkpoint(self.checkpoint, identity), progress)
+            workers = Workers(self.n_jobs, record, progress)
             for features in feature_choices(template.features, columns):
                 reader = copy(template)
                 reader.features = features

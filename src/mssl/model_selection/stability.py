@@ -44,7 +44,7 @@ from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
-from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
+from mssl.files.checkpoint import Checkpoint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -169,17 +169,11 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(template, name):
                 setattr(self, name, getattr(template, name))
-        identity = ""
-        if self.checkpoint is not None:
-            if self.random_state is None:
-                remedy = "Without one no later run draws the same subsamples."
-                raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
-            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("estimator", *IDLE)}
-            identity = fingerprint(
-                *(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)),
-                *(part for part in (data.groups, data.order) if part is not None),
-            )
-        return self.fit_whole(Dataset(data, template._loss()), template, Checkpoint(self.checkpoint, identity))
+        if self.checkpoint is not None and self.random_state is None:
+            remedy = "Without one no later run draws the same subsamples."
+            raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
+        record = Checkpoint.of(self, data, clone(template))
+        return self.fit_whole(Dataset(data, template._loss()), template, record)
 
     def fit_whole(self, whole: Dataset, template: MultiTaskEstimator, record: Checkpoint) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
