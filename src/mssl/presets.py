@@ -19,8 +19,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 from mssl._typing import ArrayLike
 from mssl._validation import check_choice, refused
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
-from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
-from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
+from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.exceptions import ParameterError
 from mssl.losses import Loss, resolve_loss
 from mssl.penalties import L1, L21, Dirty, Nuclear, Penalty

@@ -13,7 +13,7 @@ from mssl._typing import Array, Index, Labels
 from mssl.data.encoding import read_features
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
-from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
+from mssl.estimators.mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.exceptions import ParameterError, require
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss

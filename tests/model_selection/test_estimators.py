@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks
-from mssl.estimators.attributes import FittedAttributes
+from mssl.estimators.fitted import FittedAttributes
 from mssl.exceptions import ParameterError
 from mssl.model_selection.search import SearchCV
 from mssl.structures import KnownEdges, SparsePrecision

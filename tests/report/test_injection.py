@@ -20,7 +20,7 @@ from test_browser import browser  # noqa: F401 - a fixture
 from test_report import fake
 
 from mssl import MSSLRegressor, TaskGraph, report
-from mssl.estimators.attributes import FittedAttributes
+from mssl.estimators.fitted import FittedAttributes
 from mssl.estimators.summary import Summary
 from mssl.graph.geometry import graph_svg
 from mssl.graph.tables import Relation, RelationTable

@@ -32,8 +32,7 @@ from mssl import (
     report,
 )
 from mssl.datasets import make_clustered_tasks
-from mssl.estimators.attributes import FittedAttributes
-from mssl.estimators.fitted import Fitted, Input
+from mssl.estimators.fitted import Fitted, FittedAttributes, Input
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.geometry import display
 from mssl.graph.task_graph import partial_correlation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -10,9 +10,9 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Given, Index, Labels
-from mssl._validation import check_choice, check_number, check_whole_number, warn
+from mssl._validation import check_choice, check_number, check_whole_number, refused, warn
 from mssl.data.columns import column_quantiles
-from mssl.data.encoding import Features, read_features
+from mssl.data.encoding import ColumnSchema, Features, column_of, read_features
 from mssl.data.inputs import (
     CodedTasks,
     as_rows,
@@ -27,9 +27,7 @@ from mssl.data.inputs import (
     without_columns,
 )
 from mssl.data.layouts import TaskData
-from mssl.estimators.attributes import FittedAttributes
-from mssl.estimators.effects import Columns, PartialEffect
-from mssl.estimators.fitted import of_version_2
+from mssl.estimators.fitted import FittedAttributes, of_version_2
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.conditional import conditional
@@ -359,3 +357,95 @@ def head(X: Any, task_column: Any) -> Any:
         own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
         return without_columns(X.head(0), (own,))
     return np.empty((0, as_rows(X).shape[1]))
+
+
+class PartialEffect(NamedTuple):
+    """The effect of one column on the linear predictor, against that of its mean.
+
+    Attributes
+    ----------
+    feature : str
+        The column.
+    x : ndarray of shape (n,)
+        Values of the column, or its levels.
+    effect : ndarray of shape (n,)
+        By how much the linear predictor differs from where all columns are at their means. It is on the scale of the
+        fit: that of the link, and of the transformed targets where there is a ``target_transform``.
+    lower, upper : ndarray of shape (n,) or None
+        A band that holds the curve with the given probability, where the model has one.
+    """
+
+    feature: str
+    x: Labels
+    effect: Array
+    lower: Array | None = None
+    upper: Array | None = None
+
+    def __repr__(self) -> str:
+        low, high = float(np.min(self.effect)), float(np.max(self.effect))
+        return f"PartialEffect({self.feature!r}, {len(self.x)} points, effects from {low:.3g} to {high:.3g})"
+
+
+class Columns:
+    """The columns of the input behind the columns of numbers that feature maps see.
+
+    Parameters
+    ----------
+    names : ndarray of shape (d,)
+        Names of the encoded columns.
+    schemas : sequence of ColumnSchema or None
+        The columns of the input that they were made of; None where there was nothing to encode.
+    quantiles : ndarray of shape (1 + 21, d)
+        Their means and quantiles.
+    """
+
+    def __init__(self, names: Labels, schemas: Sequence[ColumnSchema] | None, quantiles: Array) -> None:
+        plain = [ColumnSchema(str(name), None) for name in names]
+        self.schemas, self.quantiles = plain if schemas is None else schemas, quantiles
+        self.names = [schema.name for schema in self.schemas]
+        self.of = column_of(self.schemas)
+
+    def place(self, feature: Any) -> int:
+        """Number of a column, given by name or by number."""
+        if isinstance(feature, int | np.integer) and not isinstance(feature, bool) and 0 <= feature < len(self.names):
+            return int(feature)
+        if feature in self.names:
+            return self.names.index(feature)
+        allowed = f"give the name of a column, or its number from 0 to {len(self.names) - 1}"
+        raise refused("feature", feature, allowed, f"Columns are {listing(self.names)}.")
+
+    def grid(self, place: int, n_points: int) -> tuple[Labels, Array]:
+        """Values of a column, and rows of encoded columns with these values and all else at its mean."""
+        mean, ranges = self.quantiles[0], self.quantiles[1:]
+        own = np.flatnonzero(self.of == place)
+        schema = self.schemas[place]
+        if schema.categories is not None:
+            x: Labels = np.asarray(schema.categories, dtype=object)
+            rows = np.tile(mean, (len(x), 1))
+            rows[:, own[: schema.width]] = (x[:, None] == np.asarray(schema.levels, dtype=object)).astype(float)
+        else:
+            x = np.linspace(ranges[0, own[0]], ranges[-1, own[0]], n_points)
+            rows = np.tile(mean, (len(x), 1))
+            rows[:, own[0]] = x
+        rows[:, own[-1:] if schema.indicator else []] = 0.0
+        return x, rows
+
+    def typical(self, place: int) -> Array:
+        """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean."""
+        own = np.flatnonzero(self.of == place)
+        if self.schemas[place].categories is not None:
+            return self.grid(place, 0)[1]
+        rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
+        rows[:, own[0]] = self.quantiles[1:, own[0]]
+        return rows
+
+    def shares(self, place: int) -> Array:
+        """Weights of the typical rows: equal for quantiles, the share of each level in training for levels."""
+        schema = self.schemas[place]
+        if schema.categories is None:
+            kept = len(self.quantiles) - 1  # the first is the mean
+            return np.full(kept, 1.0 / kept)
+        own: Index = np.flatnonzero(self.of == place)[: schema.width]
+        known = np.clip(self.quantiles[0, own], 0.0, 1.0)
+        shares = known if len(known) == len(schema.categories) else np.r_[max(0.0, 1.0 - known.sum()), known]
+        return np.asarray(shares / shares.sum())

@@ -31,7 +31,6 @@ from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import as_rows, feature_labels, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
-from mssl.estimators.attributes import FittedAttributes
 from mssl.estimators.base import (
     MultiTaskEstimator,
     PenaltyLimits,
@@ -40,11 +39,10 @@ from mssl.estimators.base import (
     score_by_keyword,
     warn_unless_converged,
 )
-from mssl.estimators.fitted import Fitted
+from mssl.estimators.fitted import Fitted, FittedAttributes
 from mssl.estimators.gaps import fit_with_gaps
-from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.moments import FromMoments, check_moments
-from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
+from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
