@@ -15,16 +15,16 @@ from scipy.special import ndtri
 
 from mssl._typing import Array, Labels, TaskMatrix
 from mssl._validation import warn
+from mssl.graph.task_graph import TaskGraph
 from mssl.graph.tests import Later
+from mssl.losses import Loss
+from mssl.solvers.alternation import FitResult, Record
 
 if TYPE_CHECKING:
     from mssl.data.encoding import FeatureEncoder
     from mssl.data.targets import TargetTransform
     from mssl.evidence.choice import Ensemble
     from mssl.features import FeatureBlocks
-    from mssl.graph.task_graph import TaskGraph
-    from mssl.losses import Loss
-    from mssl.solvers.alternation import FitResult, Record
 
 T = TypeVar("T")
 
