@@ -8,9 +8,8 @@ import signal
 import stat
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -18,7 +17,6 @@ from typing import IO
 from mssl.exceptions import DatasetError, MSSLError
 
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
-_OLD = 3600.0  # seconds without a write, after which a temporary file that cannot be locked belongs to nobody
 
 
 @contextmanager
@@ -62,10 +60,9 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
 
 @contextmanager
 def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
-    # The name is made here and not by mkstemp, so that a new file has the permissions that the user's umask gives.
-    beside = None
+    beside, stream = _locked(target)
     try:
-        with _terminated_cleanly(lambda: beside), _locked(target) as (beside, stream):
+        with _terminated_cleanly(beside), stream:
             if mode is not None:
                 beside.chmod(stat.S_IMODE(mode))
             yield stream
@@ -77,42 +74,36 @@ def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
             beside.replace(target)
         _remove_leftovers(target.parent)
     finally:
-        with suppress(OSError):  # where it could not even be made, there is nothing to remove
-            if beside is not None:
-                beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
-@contextmanager
-def _locked(target: Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """A new file beside a path, held by a lock that ends with the process."""
+def _locked(target: Path) -> tuple[Path, IO[bytes]]:
+    """A new file beside a path, held by a lock that ends with the process.
+
+    Its name is made here and not by mkstemp, so that a new file has the permissions that the user's umask gives.
+    """
     while True:
         beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
-        with beside.open("xb") as stream:
-            # Another process may have taken the file for a leftover in the moment before it was locked.
-            if _lock(stream) is not False and beside.exists():
-                yield beside, stream
-                return
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
+        stream = beside.open("xb")
+        with suppress(OSError):  # some network file systems have no locks
+            _lock(stream, wait=True)
+        # Another process may have taken the file for a leftover in the moment before it was locked.
+        if beside.exists():
+            return beside, stream
+        stream.close()
 
 
-def _lock(stream: IO[bytes]) -> bool | None:
-    """Lock a file unless another process holds it (False); None where files cannot be locked."""
-    if sys.platform == "win32":  # an open file can be neither removed nor replaced there, which serves as the lock
-        return None
-    import fcntl
+def _lock(stream: IO[bytes], *, wait: bool) -> None:
+    """Lock a file; raise where another process holds it and is not waited for."""
+    if sys.platform != "win32":  # an open file can be neither removed nor replaced there, which serves as the lock
+        import fcntl
 
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network file systems
-        return None
-    return True
+        fcntl.flock(stream, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
-def _terminated_cleanly(leftover: Callable[[], Path | None]) -> Iterator[None]:
+def _terminated_cleanly(leftover: Path) -> Iterator[None]:
     """Remove a file on SIGTERM, where nobody else has said what is to happen then."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -120,10 +111,9 @@ def _terminated_cleanly(leftover: Callable[[], Path | None]) -> Iterator[None]:
     owner = os.getpid()
 
     def leave(number: int, frame: object) -> None:
-        beside = leftover()
-        if beside is not None and os.getpid() == owner:
+        if os.getpid() == owner:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -135,19 +125,13 @@ def _terminated_cleanly(leftover: Callable[[], Path | None]) -> Iterator[None]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left of files that they were writing in a folder."""
+    """Remove what killed processes left of files that they were writing in a folder, which nobody holds locked."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):
-                    _remove_unless_held(Path(entry.path))
-
-
-def _remove_unless_held(path: Path) -> None:
-    with path.open("rb") as stream:
-        free = _lock(stream)
-        if free or (free is None and time.time() - os.fstat(stream.fileno()).st_mtime > _OLD):
-            path.unlink(missing_ok=True)
+                with suppress(OSError), Path(entry.path).open("rb") as stream:
+                    _lock(stream, wait=False)
+                    Path(entry.path).unlink(missing_ok=True)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:

@@ -114,7 +114,6 @@ _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
 _WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # names of classes that an error may quote as they are
-_DEPTH = 60  # levels of nested values: models have far fewer, and a hostile file must not exhaust Python's stack
 _ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # attributes that a file may set
 # Scikit-learn's callbacks belong to a run, and moments, as large as all Grams, to the rows: neither is part of a model.
 _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
@@ -122,13 +121,8 @@ _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
 _RUN_PATHS = {"memory", "checkpoint"}
 _MOST_JOBS = 1024  # more than machines have cores: joblib starts as many processes as it is told
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
-_SCALARS: Json = {
-    kind.__name__: kind
-    for kind in (
-        *(np.bool_, np.str_, np.float16, np.float32, np.float64),
-        *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
-    )
-}
+_CODES = ("?", "U", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+_SCALARS: Json = {kind.__name__: kind for kind in (np.dtype(code).type for code in _CODES)}
 _SPARSE: Json = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
@@ -338,55 +332,53 @@ class Decoder:
             raise ModelFileError("it holds arrays that belong to nothing")
         return model
 
-    def decode(self, value: object, depth: int = 0) -> Any:
+    def decode(self, value: object) -> Any:
         """Return the value that the JSON stands for."""
-        if depth > _DEPTH:
-            raise ModelFileError(f"values are nested more than {_DEPTH} deep; no model is.")
         if isinstance(value, list):
-            return [self.decode(item, depth + 1) for item in value]
+            return [self.decode(item) for item in value]
         if not isinstance(value, dict):
             return value
         reader = getattr(self, f"_read_{value['#']}") if value.get("#") in _TAGS else None
         if reader is None:
             raise ModelFileError(f"the header holds an unknown kind of value, {str(value.get('#'))[:40]!r}.")
-        return reader(value, depth + 1)
+        return reader(value)
 
-    def _read_float(self, value: Json, depth: int) -> float:
+    def _read_float(self, value: Json) -> float:
         return _FLOATS[value["v"]]
 
-    def _read_dtype(self, value: Json, depth: int) -> np.dtype:
+    def _read_dtype(self, value: Json) -> np.dtype:
         if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
             raise ModelFileError("the header holds a type of numbers that is none.")
         return np.dtype(value["v"])
 
-    def _read_number_type(self, value: Json, depth: int) -> type:
-        return self._read_dtype(value, depth).type
+    def _read_number_type(self, value: Json) -> type:
+        return self._read_dtype(value).type
 
-    def _read_slice(self, value: Json, depth: int) -> slice:
-        ends = self._items(value["v"], depth)
+    def _read_slice(self, value: Json) -> slice:
+        ends = self._items(value["v"])
         if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
             raise ModelFileError("the header holds a slice that is none.")
         return slice(*ends)
 
-    def _read_tuple(self, value: Json, depth: int) -> tuple[object, ...]:
-        return tuple(self._items(value["v"], depth))
+    def _read_tuple(self, value: Json) -> tuple[object, ...]:
+        return tuple(self._items(value["v"]))
 
-    def _read_dict(self, value: Json, depth: int) -> dict[object, object]:
-        return {self.decode(key, depth): self.decode(content, depth) for key, content in value["v"]}
+    def _read_dict(self, value: Json) -> dict[object, object]:
+        return {self.decode(key): self.decode(content) for key, content in value["v"]}
 
-    def _read_array(self, value: Json, depth: int) -> Labels:
+    def _read_array(self, value: Json) -> Labels:
         place = value["v"]
         if type(place) is not int or not 0 <= place < len(self.arrays):
             raise ModelFileError(f"the header names array {str(place)[:40]}, of {len(self.arrays)}.")
         self._used.add(place)
         return self.arrays[place]
 
-    def _read_thin(self, value: Json, depth: int) -> Labels:
+    def _read_thin(self, value: Json) -> Labels:
         """A table of mostly zeros from the places and values of its other entries."""
         place, shape = value["v"], tuple(int(size) for size in value["shape"])
         if place in self._thin:
             return self._thin[place]
-        kept, entries = (self._read_array({"v": at}, depth) for at in (place, place + 1))
+        kept, entries = (self._read_array({"v": at}) for at in (place, place + 1))
         size = math.prod(shape)
         filled = sum(table.nbytes for table in self._thin.values()) + size * entries.dtype.itemsize
         if min(shape) < 0 or filled > _MOST_FILLED:
@@ -399,36 +391,36 @@ class Decoder:
         self._thin[place] = table.reshape(shape, order="F" if value["order"] == "F" else "C")
         return self._thin[place]
 
-    def _read_item(self, value: Json, depth: int) -> object:
-        return self.decode(value["v"], depth)[()]
+    def _read_item(self, value: Json) -> object:
+        return self.decode(value["v"])[()]
 
-    def _read_scalar(self, value: Json, depth: int) -> object:
-        plain = self.decode(value["v"], depth)
+    def _read_scalar(self, value: Json) -> object:
+        plain = self.decode(value["v"])
         if type(plain) not in (bool, int, float, str):
             raise ModelFileError("a number in the header is none.")
         return _SCALARS[value["kind"]](plain)
 
-    def _read_objects(self, value: Json, depth: int) -> Labels:
-        items = self._items(value["v"], depth)
+    def _read_objects(self, value: Json) -> Labels:
+        items = self._items(value["v"])
         flat = np.empty(len(items), dtype=object)
         flat[:] = items
         return flat.reshape([int(size) for size in value["shape"]])
 
-    def _read_sparse(self, value: Json, depth: int) -> object:
-        data, indices, indptr = (self.decode(value[name], depth) for name in ("data", "indices", "indptr"))
+    def _read_sparse(self, value: Json) -> object:
+        data, indices, indptr = (self.decode(value[name]) for name in ("data", "indices", "indptr"))
         matrix = _SPARSE[value["kind"]]((data, indices, indptr), shape=tuple(value["shape"]))
         matrix.check_format(full_check=True)
         return matrix
 
-    def _read_enum(self, value: Json, depth: int) -> Enum:
+    def _read_enum(self, value: Json) -> Enum:
         cls = self._class(value)
         if not issubclass(cls, Enum):
             raise ModelFileError(f"{cls.__name__} is no enumeration.")
         return {member.name.lower(): member for member in cls}[value["v"].lower()]
 
-    def _read_object(self, value: Json, depth: int) -> object:
+    def _read_object(self, value: Json) -> object:
         cls = self._class(value)
-        state = {name: self.decode(content, depth) for name, content in value["v"].items()}
+        state = {name: self.decode(content) for name, content in value["v"].items()}
         for version in range(self.version, VERSION):
             if hasattr(cls, f"_state_from_version_{version}"):
                 state = getattr(cls, f"_state_from_version_{version}")(state)
@@ -463,10 +455,10 @@ class Decoder:
             )
         return _class_of(word)
 
-    def _items(self, value: object, depth: int) -> list[Any]:
+    def _items(self, value: object) -> list[Any]:
         if not isinstance(value, list):
             raise ModelFileError("a list in the header is none.")
-        return [self.decode(item, depth) for item in value]
+        return [self.decode(item) for item in value]
 
 
 _TAGS = tuple(name.removeprefix("_read_") for name in vars(Decoder) if name.startswith("_read_"))

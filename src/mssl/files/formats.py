@@ -204,7 +204,7 @@ def _check_unpacked(file: Path, size: int) -> None:
 
 
 @contextmanager
-def _content(file: Path) -> Iterator[IO[bytes]]:
+def _content(file: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
     """The bytes of a table; what a gzipped one unpacks to is counted first."""
     if file.suffix.lower() != ".gz":
         with file.open("rb") as plain:
@@ -223,7 +223,7 @@ def _content(file: Path) -> Iterator[IO[bytes]]:
 class _Text:
     """Delimited text whose first row names the columns."""
 
-    def __init__(self, stream: IO[bytes], file: Path) -> None:
+    def __init__(self, stream: io.BufferedReader | gzip.GzipFile, file: Path) -> None:
         self.stream, self.file, self.source = stream, file, file.name
         first = stream.readline(_LONGEST_LINE)
         try:
@@ -238,6 +238,7 @@ class _Text:
         if line.count(self.delimiter) >= _MOST_COLUMNS:
             raise DataError(f"{self.source!r} has more than {_MOST_COLUMNS} columns; give fewer.")
         self.names = next((row for _, row in self._numbered()), [])
+        self._check_utf8(1, self.names, self.names)
 
     def _numbered(self) -> Iterator[tuple[int, list[str]]]:
         """The number of the last line of each row, and the row, from the first one on."""
@@ -372,7 +373,9 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
 
 def _from_arrow(table: Any, names: list[str], source: str) -> Table:
     _check_rows(table.num_rows, source)
-    columns = {name: ArrowColumn(name, table[name], _kind(name, table[name].type)) for name in table.column_names}
+    columns: dict[str, ColumnValues] = {}
+    for name in table.column_names:
+        columns[name] = ArrowColumn(name, table[name], _kind(name, table[name].type))
     return Table(names, columns, source)
 
 

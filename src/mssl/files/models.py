@@ -32,13 +32,12 @@ from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belon
 from mssl.solvers.alternation import FitResult
 
 FORMAT = "mssl-model"
-_MOST_HEADER = (
-    2**28
-)  # bytes of JSON: room for names of millions of features, and a bound on what a hostile file can take
-_MOST_MEMBERS = 100_000  # arrays of a model: far more than any has, and quickly listed where a file is hostile
+# Bytes of JSON: room for names of millions of features, and a bound on what a hostile file can take.
+_MOST_HEADER = 2**28
 _CHUNK = 2**20  # bytes read at a time: they are hashed while they are in the cache
 _LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
 _NPY = re.compile(
+    rb"\x93NUMPY\x01\x00(?s:..)"
     rb"\{'descr': '([<>|][biufcUSmM]\d{1,9}(?:\[\d{0,9}[a-zA-Z]{1,2}\])?)', 'fortran_order': (True|False), "
     rb"'shape': \((\d{0,19}(?:, ?\d{1,19}){0,31},?)\), \}\s*\n"
 )
@@ -247,21 +246,15 @@ def _plain(value: object) -> object:
     return repr(plain)[:_LONGEST_SHOWN]
 
 
-class _Tee:
-    """A stream whose traffic is counted and hashed."""
+class _Hashed:
+    """A stream that is hashed while it is written."""
 
     def __init__(self, stream: IO[bytes], digest: Any) -> None:
-        self.stream, self.digest, self.count = stream, digest, 0
+        self.stream, self.digest = stream, digest
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
         return self.stream.write(data)
-
-    def read(self, size: int) -> bytes:
-        data = self.stream.read(size)
-        self.count += len(data)
-        self.digest.update(data)
-        return data
 
 
 def _names(count: int) -> list[str]:
@@ -276,7 +269,7 @@ def _write_members(stream: IO[bytes], members: list[Labels]) -> None:
             # A fixed date: the same model gives the same bytes.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with archive.open(entry, "w", force_zip64=array.nbytes > 2**30) as member:
-                np.lib.format.write_array(_Tee(member, digest), array, version=(1, 0), allow_pickle=False)
+                np.lib.format.write_array(_Hashed(member, digest), array, version=(1, 0), allow_pickle=False)
         checksum = np.frombuffer(digest.digest(), dtype=np.uint8)
         with archive.open(zipfile.ZipInfo("checksum.npy", (1980, 1, 1, 0, 0, 0)), "w") as member:
             np.lib.format.write_array(member, checksum, version=(1, 0), allow_pickle=False)
@@ -302,7 +295,7 @@ def _read(path: Path) -> tuple[Json, list[Labels]]:
 
 
 def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfile.ZipInfo]:
-    if not 2 <= len(infos) <= _MOST_MEMBERS:
+    if len(infos) < 2:
         raise ModelFileError(f"it has {len(infos)} members")
     entries = {info.filename: info for info in infos}
     if len(entries) != len(infos) or set(entries) != {"checksum.npy", *_names(len(infos) - 1)}:
@@ -318,36 +311,26 @@ def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfi
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -> Labels:
-    """One ``.npy`` member; its shape has to account for every byte before any memory is taken."""
+    """One ``.npy`` member; its shape has to account for every byte."""
+    content, place = memoryview(bytearray(info.file_size)), 0
     with archive.open(info) as stream:
-        tee = _Tee(stream, digest)
-        start = tee.read(10)
-        if start[:8] != b"\x93NUMPY\x01\x00" or len(start) != 10:
-            raise ModelFileError(f"its member {info.filename} is no array of version 1.0")
-        found = _NPY.fullmatch(tee.read(int.from_bytes(start[8:], "little")))
-        if found is None:
-            raise ModelFileError(f"its member {info.filename} has a header that mssl does not write")
-        dtype = np.dtype(found[1].decode("ascii"))
-        shape = tuple(int(part) for part in found[3].replace(b" ", b"").split(b",") if part)
-        if math.prod(shape) * dtype.itemsize != info.file_size - tee.count:
-            raise ModelFileError(f"its member {info.filename} has shape {shape}, which its bytes do not fill")
-        array = np.empty(shape, dtype, order="F" if found[2] == b"True" else "C")
-        _fill(array, tee)
+        while part := stream.read(_CHUNK):
+            digest.update(part)
+            content[place : place + len(part)] = part
+            place += len(part)
+    if place < len(content):
+        raise ModelFileError("it ends too early")
+    head = 10 + int.from_bytes(content[8:10], "little")
+    found = _NPY.fullmatch(content[:head])
+    if found is None or head % np.lib.format.ARRAY_ALIGN:
+        raise ModelFileError(f"its member {info.filename} is no array, or has a header that mssl does not write")
+    dtype = np.dtype(found[1].decode("ascii"))
+    shape = tuple(int(part) for part in found[3].replace(b" ", b"").split(b",") if part)
+    if math.prod(shape) * dtype.itemsize != len(content) - head:
+        raise ModelFileError(f"its member {info.filename} has shape {shape}, which its bytes do not fill")
+    array = np.ndarray(shape, dtype, content, head, order="F" if found[2] == b"True" else "C")
     _check_content(array, info.filename)
     return array
-
-
-def _fill(array: Labels, tee: _Tee) -> None:
-    flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
-    place = 0
-    while place < len(flat):
-        data = tee.read(min(_CHUNK, len(flat) - place))
-        if not data:
-            raise ModelFileError("it ends too early")
-        flat[place : place + len(data)] = np.frombuffer(data, np.uint8)
-        place += len(data)
-    if tee.read(1):
-        raise ModelFileError("a member is longer than its shape says")
 
 
 def _check_content(array: Labels, name: str) -> None:
