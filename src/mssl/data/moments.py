@@ -29,7 +29,7 @@ from scipy import linalg
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Rows
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
@@ -315,19 +315,26 @@ class Moments:
         scales, target_scale : ndarray of shape (d,) and float
             Units of the moments; by default those of the data.
         """
-        scales = np.broadcast_to(scales, data.n_features)
-        if data.shared:
-            sums = _shared(data, cell[: len(data.X)], n_cells, scales, target_scale)
-        else:
-            blocks, first = [], 0
-            while first < data.n_tasks:  # some tasks at a time, so that no second copy of all rows is made
+        K, N, blocks, first = data.n_tasks, len(data.X) if data.shared else len(data.y), [], 0
+        units = np.broadcast_to(scales, data.n_features)
+        weights, targets = data.row_weights[:N], data.y.reshape(-1, N).T / target_scale
+        while first < K:  # some tasks at a time, so that no second copy of all rows is made
+            rows, count, place = slice(0, N), 1, cell[:N]
+            if not data.shared:  # each cell of a task counts as a cell
                 end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
-                last = max(end, first + 1)
-                blocks.append(_of_tasks(data, cell, n_cells, slice(first, last), scales, target_scale))
-                first = last
-            sums = tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
-        n, means, target_means, xx, xy, yy = sums
-        return cls(n, means, target_means, xx, xy, yy, data.tasks, feature_names=data.feature_names)
+                count = max(end - first, 1)
+                rows = slice(data.offsets[first], data.offsets[first + count])
+                place = (data.task_of_row[rows] - first) * n_cells + cell[rows]
+            made = _of_cells(data.X[rows], targets[rows], weights[rows], place, count * n_cells, units)
+            blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
+            first += K if data.shared else count
+        # By cell, run of tasks, and task of a run; the parts that all tasks of a shared design have are there once.
+        sums = [
+            np.concatenate([part.reshape(n_cells, -1, *part.shape[3:]) for part in same], axis=1)
+            for same in zip(*blocks, strict=True)
+        ]
+        sums[0] = np.broadcast_to(sums[0], sums[2].shape)
+        return cls(*sums, data.tasks, feature_names=data.feature_names)
 
     def gather(self, cells: Mask) -> Moments:
         """The moments of some cells together."""
@@ -485,50 +492,27 @@ def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
         return vectors * lengths[..., None, :], turned / np.where(lengths > 0, lengths, np.inf)
 
 
-def _of_tasks(
-    data: TaskData, cell: Index, n_cells: int, tasks: slice, scales: Array, target_scale: float
-) -> tuple[Array, ...]:
-    """Moments of a run of tasks by cell: every (task, cell) is treated as a task of its own."""
-    K = tasks.stop - tasks.start
-    rows = slice(data.offsets[tasks.start], data.offsets[tasks.stop])
-    X, y = data.X[rows], data.y[rows] / target_scale
-    c = None if data.weights is None else data.weights[rows]
-    group = (data.task_of_row[rows] - tasks.start) * n_cells + cell[rows]
-    if n_cells > 1:
-        order = np.argsort(group, kind="stable")
-        X, y, group, c = X[order], y[order], group[order], None if c is None else c[order]
-    filled, starts = np.unique(group, return_index=True)
-    pieces = Design.build(X, np.append(starts, len(y)), row_weights=c, scale=False).dearer(scales)
-    c = np.ones(len(y)) if c is None else c
-    n = pieces.task_sums(c)
-    # The mean of deviations from a first value has more digits than that of the values.
-    first = y[starts]
-    target_means = first + pieces.task_sums(c * (y - pieces.per_task(first))) / n
-    off = y - pieces.per_task(target_means)
-    gram, _, products = pieces.normal_equations(c, c * off)
+def _of_cells(
+    X: Matrix, targets: Array, c: Array, cell: Index, n_cells: int, units: Array
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Sums of each cell of rows, and in a second axis of each column of targets; zeros for cells without rows."""
+    if np.any(np.diff(cell) < 0):
+        order = np.argsort(cell, kind="stable")
+        X, targets, c, cell = X[order], targets[order], c[order], cell[order]
+    filled, starts = np.unique(cell, return_index=True)
+    pieces = Design.build(X, np.append(starts, len(c)), row_weights=c, scale=False).dearer(units)
+    n, of_targets = pieces.task_sums(c), []
+    for y in targets.T:
+        # The mean of deviations from a first value has more digits than that of the values.
+        mean = y[starts] + pieces.task_sums(c * (y - pieces.per_task(y[starts]))) / n
+        off = y - pieces.per_task(mean)
+        of_targets.append((mean, pieces.backproject(c * off), pieces.task_sums(c * off * off)))
+    means, products, squares = (np.stack(parts, axis=1) for parts in zip(*of_targets, strict=True))
 
     def spread(values: Array) -> Array:
-        full = np.zeros((K * n_cells, *values.shape[1:]))
+        full = np.zeros((n_cells, *values.shape[1:]))
         full[filled] = values
-        return np.ascontiguousarray(np.moveaxis(full.reshape(K, n_cells, *values.shape[1:]), 1, 0))
+        return full
 
-    sums = (n, pieces.centres / scales, target_means, gram, products, pieces.task_sums(c * off * off))
-    return tuple(map(spread, sums))
-
-
-def _shared(data: TaskData, cell: Index, n_cells: int, scales: Array, target_scale: float) -> tuple[Array, ...]:
-    """Moments of one design with many targets, whose weights all tasks share: its products are kept once."""
-    K, n = data.n_tasks, len(data.X)
-    weights = np.ones((K, n)) if data.weights is None else data.weights.reshape(K, n)
-    targets = data.y.reshape(K, n) / target_scale
-    cells: list[tuple[Array, ...]] = []
-    for number in range(n_cells):
-        rows = np.flatnonzero(cell == number)
-        X, c, y = data.X[rows] / scales, weights[:, rows], targets[:, rows]
-        total = c.sum(axis=1)
-        safe = np.where(total > 0, total, 1.0)
-        mean, target_mean = c[:1] @ X / safe[0], np.sum(c * y, axis=1) / safe
-        X, y = X - mean, y - target_mean[:, None]
-        products = ((c[0][:, None] * X).T @ X)[None]
-        cells.append((total, mean, target_mean, products, (c * y) @ X, np.sum(c * y * y, axis=1)))
-    return tuple(np.stack(sums) for sums in zip(*cells, strict=True))
+    centres, gram = (pieces.centres / units)[:, None], pieces.gram(c)[:, None]
+    return spread(n[:, None]), spread(centres), spread(means), spread(gram), spread(products), spread(squares)
