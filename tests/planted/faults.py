@@ -441,8 +441,8 @@ FAULTS = [
     Fault(
         "the mean of a log-normal is its median",
         "data/targets.py",
-        "return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))",
-        "return np.exp(np.minimum(mu, _LARGEST))",
+        "return np.exp(np.minimum(mu + 0.5 * variance, LARGEST_EXPONENT))",
+        "return np.exp(np.minimum(mu, LARGEST_EXPONENT))",
         ("tests/data/test_targets.py",),
     ),
     Fault(

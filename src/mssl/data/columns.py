@@ -1,16 +1,18 @@
-"""What a model knows of its columns: where their values lie, and how many vary within tasks."""
+"""Columns of all tasks: where their values lie, how many vary within tasks, and what they leave of targets."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
-from mssl._typing import Array, Matrix
+from mssl._typing import Array, Index, Matrix
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
 _SAMPLE = 500_000  # numbers that these are computed from at most
 _CONSTANT = 1e-12  # spread within tasks below this share of a column's size is rounding
+_RIDGE = 1e-3  # of PooledRidge, in rows for each row: it is fitted to compare, and few rows must not be fitted exactly
 _COLLINEAR = 1e-4  # share of a column's spread that others leave; columns of which less is left are copies of them
 
 
@@ -71,3 +73,37 @@ def effective_columns(data: TaskData, enough: int) -> int:
         if len(found) == enough:
             break
     return len(found)
+
+
+class PooledRidge:
+    """A ridge on columns with the same weights in all tasks and an intercept for each.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, d)
+        The columns.
+    index : ndarray of int of shape (N,)
+        Task of each row.
+    weights : ndarray of shape (N,)
+        Frequency weights.
+    """
+
+    def __init__(self, X: Array, index: Index, weights: Array) -> None:
+        self.index, self.weights = index, weights
+        self.sums = sparse.csr_array((weights, (index, np.arange(len(index)))))
+        self.columns = self.centred(X)
+        size = np.sqrt(np.average(self.columns**2, axis=0, weights=weights))
+        self.columns /= np.where(size > 0, size, 1.0)
+        self.gram = (weights[:, None] * self.columns).T @ self.columns
+        self.gram[np.diag_indices_from(self.gram)] += _RIDGE * weights.sum()
+
+    def centred(self, values: Array) -> Array:
+        """Values of shape (N, m) less their means in each task."""
+        totals = np.bincount(self.index, self.weights)[:, None]
+        return np.asarray(values - (self.sums @ values / np.where(totals > 0, totals, 1.0))[self.index])
+
+    def residuals(self, targets: Array) -> Array:
+        """What the ridge leaves of targets of shape (N, m)."""
+        left = self.centred(targets)
+        coef = np.linalg.solve(self.gram, self.columns.T @ (self.weights[:, None] * left))
+        return np.asarray(left - self.columns @ coef)

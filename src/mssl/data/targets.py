@@ -15,20 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from mssl._typing import Array, Index
+from mssl._typing import Array
 from mssl._validation import check_choice
-from mssl.data.inputs import dense, listing
+from mssl.data.columns import PooledRidge
+from mssl.data.inputs import LARGEST_EXPONENT, dense, listing
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.losses import MASS, NODES
 
 TRANSFORMS = ("log", "yeo-johnson", "auto")
-_POWERS = (0.0, 2.0)  # between these all numbers have a way back
-_ZERO = 1e-12  # a power that gives 12 digits of the logarithm
 _MARGIN = 2.0  # log-likelihood by which "auto" wants another scale to be better than none
-_RIDGE = 1e-3  # of the regression whose residuals scales are compared by, in rows for each row
 _WIDEST = 500  # columns of that regression: more would cost more than the fit
-_LARGEST = 600.0  # exponents beyond which doubles end
 
 
 @dataclass(frozen=True)
@@ -79,20 +76,21 @@ class TargetTransform:
         """The y whose T(y) is z; quantiles of z become those of y."""
         z = np.asarray(z)
         if self.kind == "log":
-            return np.exp(np.minimum(z, _LARGEST))
+            return np.exp(np.minimum(z, LARGEST_EXPONENT))
         powers = self._powers(z)
         sizes = np.log1p(powers * np.abs(z)) / powers
-        return np.asarray(self.centre + self.scale * np.sign(z) * np.expm1(np.minimum(sizes, _LARGEST)))
+        return np.asarray(self.centre + self.scale * np.sign(z) * np.expm1(np.minimum(sizes, LARGEST_EXPONENT)))
 
     def _powers(self, t: Array) -> Array:
-        """The power of each side of c; in the limits λ = 0 and λ = 2 that of a logarithm."""
-        return np.where(t >= 0, max(self.power, _ZERO), max(2.0 - self.power, _ZERO))
+        """The power of each side of c; in the limits λ = 0 and λ = 2 one so small that it gives a logarithm."""
+        least = float(np.finfo(float).eps)
+        return np.where(t >= 0, max(self.power, least), max(2.0 - self.power, least))
 
     def mean(self, mu: Array, variance: Array) -> Array:
         """E y where z is normal with these means and variances, elementwise."""
         mu, variance = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(variance, dtype=np.float64))
         if self.kind == "log":
-            return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))
+            return np.exp(np.minimum(mu + 0.5 * variance, LARGEST_EXPONENT))
         sd = np.sqrt(variance)
         return sum((c * self.inverse(mu + sd * t) for t, c in zip(NODES, MASS, strict=True)), np.zeros(mu.shape))
 
@@ -132,51 +130,28 @@ def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
     centre, scale = float(data.y.mean()), float(data.y.std())
     if scale == 0:
         return None
-    left_by = _Regression(data)
+    X = dense(data.X[:, :0] if data.n_features > _WIDEST else data.X)
+    weights, totals = data.row_weights, data.weight_sums()
+    ridge = PooledRidge(np.tile(X, (data.n_tasks, 1)) if data.shared else X, data.task_of_row, weights)
 
     def yeo_johnson(power: float) -> TargetTransform:
         return TargetTransform("yeo-johnson", float(power), centre, scale)
 
-    found = minimize_scalar(lambda power: -left_by.log_likelihood(yeo_johnson(power)), bounds=_POWERS, method="bounded")
+    def likelihood(transform: TargetTransform) -> float:
+        """Log-likelihood of the targets, up to a constant, maximised over intercepts and noise variances."""
+        z = ridge.centred(transform.forward(data.y)[:, None])
+        squares = data.task_sums(weights * ridge.residuals(z)[:, 0] ** 2)
+        floor = 1e-12 * max(float(np.average(z[:, 0] ** 2, weights=weights)), 1e-300)
+        of_scale = -0.5 * float((totals * np.log(np.maximum(squares / totals, floor))).sum())
+        return of_scale + float((weights * transform.log_slope(data.y)).sum())
+
+    found = minimize_scalar(lambda power: -likelihood(yeo_johnson(power)), bounds=(0.0, 2.0), method="bounded")
     best = yeo_johnson(found.x)
     if kind == "yeo-johnson":
         return best
-    none = left_by.log_likelihood(yeo_johnson(1.0))
-    gain, chosen = left_by.log_likelihood(best) - none - 0.5 * np.log(len(data.y)), best
-    log = left_by.log_likelihood(TargetTransform("log")) - none if positive else -np.inf
+    none = likelihood(yeo_johnson(1.0))
+    gain, chosen = likelihood(best) - none - 0.5 * np.log(len(data.y)), best
+    log = likelihood(TargetTransform("log")) - none if positive else -np.inf
     if log > gain:
         gain, chosen = log, TargetTransform("log")
     return chosen if gain > _MARGIN else None
-
-
-class _Regression:
-    """What a ridge on the columns, shared by all tasks, leaves of targets on different scales."""
-
-    def __init__(self, data: TaskData) -> None:
-        self.data = data
-        X = data.X[:, :0] if data.n_features > _WIDEST else data.X
-        X = dense(X)
-        self.weights = data.row_weights
-        index = data.task_of_row
-        self.columns = self._centred(np.tile(X, (data.n_tasks, 1)) if data.shared else X, index)
-        size = np.sqrt((self.columns**2).mean(axis=0))
-        self.columns = self.columns / np.where(size > 0, size, 1.0)
-        gram = (self.weights[:, None] * self.columns).T @ self.columns
-        gram[np.diag_indices_from(gram)] += _RIDGE * self.weights.sum()
-        self.gram = gram
-
-    def _centred(self, values: Array, index: Index) -> Array:
-        totals = np.bincount(index, self.weights)[:, None]
-        sums = np.add.reduceat(self.weights[:, None] * values, self.data.offsets[:-1], axis=0)
-        return np.asarray(values - (sums / totals)[index])
-
-    def log_likelihood(self, transform: TargetTransform) -> float:
-        """Of the targets themselves, up to a constant, maximised over intercepts and noise variances."""
-        y, index = self.data.y, self.data.task_of_row
-        z = self._centred(transform.forward(y)[:, None], index)[:, 0]
-        coef = np.linalg.solve(self.gram, self.columns.T @ (self.weights * z))
-        squares = self.data.task_sums(self.weights * (z - self.columns @ coef) ** 2)
-        total = self.data.weight_sums()
-        floor = 1e-12 * max(float(np.average(z**2, weights=self.weights)), 1e-300)
-        likelihood = -0.5 * float((total * np.log(np.maximum(squares / total, floor))).sum())
-        return likelihood + float((self.weights * transform.log_slope(y)).sum())

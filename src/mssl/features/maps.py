@@ -21,6 +21,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, h
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
+from mssl.data.columns import PooledRidge
 from mssl.data.inputs import SAFE_SQUARES, check_sizes, dense
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, all_or_nothing
@@ -481,7 +482,6 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline+interactions": (Linear, Spline, Interactions),
 }
 _CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
-_RIDGE = 1e-3  # of the regression whose residuals pairs are screened by: rows of one added for each row
 
 
 def is_linear(features: Any) -> bool:
@@ -573,7 +573,8 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         for made in maps:
             left = targets
             if targets is not None and isinstance(made, Interactions):
-                left = _residuals(self.map_rows(values), targets, task_of_row, weights)
+                index = np.zeros(len(weights), dtype=np.int64) if task_of_row is None else np.asarray(task_of_row)
+                left = PooledRidge(self.map_rows(values), index, weights).residuals(targets)
             if type(made) is Linear:  # has nothing to learn, and X may be sparse
                 made.column_of_, made.n_features_in_ = np.arange(values.shape[1]), values.shape[1]
             else:
@@ -661,27 +662,6 @@ def _as_map(made: Any, allowed: str) -> FeatureMap:
     if isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform")):
         raise refused("features", made, allowed)
     return Transformed(made)
-
-
-def _residuals(features: Array, targets: Array, task_of_row: Any, weights: Array) -> Array:
-    """What a ridge on all features leaves of the targets, both centred within tasks."""
-    index = np.zeros(len(targets), dtype=np.int64) if task_of_row is None else np.asarray(task_of_row)
-    totals = np.bincount(index, weights)
-    totals = np.where(totals > 0, totals, 1.0)[:, None]
-
-    def centred(values: Array) -> Array:
-        sums = np.zeros((len(totals), values.shape[1]))
-        np.add.at(sums, index, weights[:, None] * values)
-        return np.asarray(values - (sums / totals)[index])
-
-    F, left = centred(features), centred(targets)
-    if F.shape[1] == 0:
-        return left
-    size = np.sqrt(np.average(F**2, axis=0, weights=weights))
-    F = F / np.where(size > 0, size, 1.0)
-    gram = (weights[:, None] * F).T @ F
-    gram[np.diag_indices_from(gram)] += _RIDGE * weights.sum()
-    return np.asarray(left - F @ np.linalg.solve(gram, (weights[:, None] * F).T @ left))
 
 
 def fit_maps(features: str | Sequence[Any], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
