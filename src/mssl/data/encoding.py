@@ -562,7 +562,7 @@ def _numbers(X: Matrix) -> Matrix:
     except (ValueError, TypeError) as error:
         refusal = TypeError if isinstance(error, TypeError) else DataError  # scikit-learn's protocol asks for this
         raise refusal(f"{error}: {_not_numbers(X)}.") from error
-    given = values.data if sparse.issparse(values) else values
+    given = np.asarray(values.data if sparse.issparse(values) else values)
     with np.errstate(over="ignore"):
         infinite = not np.isfinite(given.sum()) and bool(np.isinf(given).any())
     if infinite or (sparse.issparse(values) and np.isnan(given).any()):

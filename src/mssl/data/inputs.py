@@ -181,7 +181,7 @@ def split_task_column(
         names.remove(column)
     elif labels is not None:
         rows = as_matrix(X)
-        X = rows[:, np.delete(np.arange(rows.shape[1]), column)]
+        X = rows[:, [j for j in range(rows.shape[1]) if column not in (j, j - rows.shape[1])]]
     return X, labels, np.asarray(names, dtype=object) if framed and all(isinstance(n, str) for n in names) else None
 
 

@@ -329,12 +329,12 @@ class Moments:
             blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
             first += K if data.shared else count
         # By cell, run of tasks, and task of a run; the parts that all tasks of a shared design have are there once.
-        sums = [
+        n, means, target_means, xx, xy, yy = (
             np.concatenate([part.reshape(n_cells, -1, *part.shape[3:]) for part in same], axis=1)
             for same in zip(*blocks, strict=True)
-        ]
-        sums[0] = np.broadcast_to(sums[0], sums[2].shape)
-        return cls(*sums, data.tasks, feature_names=data.feature_names)
+        )
+        n, names = np.broadcast_to(n, target_means.shape), data.feature_names
+        return cls(n, means, target_means, xx, xy, yy, data.tasks, feature_names=names)
 
     def gather(self, cells: Mask) -> Moments:
         """The moments of some cells together."""

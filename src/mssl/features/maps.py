@@ -19,7 +19,7 @@ from scipy.stats import chi2
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, has_fit_parameter, validate_data
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, Index, Labels, Mask, Matrix
 from mssl._validation import check_whole_number, refused
 from mssl.data.columns import PooledRidge
 from mssl.data.inputs import SAFE_SQUARES, check_sizes, dense
@@ -44,6 +44,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
     """
 
     kind = "feature"  # the name of the block
+    takes_sparse = False
     column_of_: Index
 
     @abstractmethod
@@ -75,11 +76,16 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         -------
         self
         """
-        values = validate_data(self, X, dtype=np.float64)
-        weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        targets = None if y is None else np.asarray(y, dtype=np.float64).reshape(len(values), -1)
+        values, targets, weights = self._checked(X, y, sample_weight)
         self.column_of_ = self._learn(values, targets, weights)
         return self
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Matrix, Array | None, Array]:
+        """Features, targets of shape (n, K), and weights of training rows."""
+        values = validate_data(self, X, accept_sparse="csr" if self.takes_sparse else False, dtype=np.float64)
+        n = values.shape[0]
+        weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return values, None if y is None else np.asarray(y, dtype=np.float64).reshape(n, -1), weights
 
     def transform(self, X: Any) -> Array:
         """The features of new rows.
@@ -90,10 +96,11 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n, D)
+        ndarray of shape (n, D), or a sparse array where X is one and all features are columns
         """
         check_is_fitted(self)
-        return self._apply(validate_data(self, X, dtype=np.float64, reset=False))
+        accepted = "csr" if self.takes_sparse else False
+        return self._apply(validate_data(self, X, accept_sparse=accepted, dtype=np.float64, reset=False))
 
     def get_feature_names_out(self, input_features: Any = None) -> Labels:
         """Names of the features, such as ``age: spline 3``.
@@ -105,6 +112,18 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return np.asarray(self._names(_check_feature_names_in(self, input_features)), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.takes_sparse
+        return tags
+
+
+def _beyond(line: Array, features: Array, weights: Array) -> tuple[Array, Array]:
+    """Coefficients of the regressions of features on columns of a line, and the spread of what they leave."""
+    root = np.sqrt(weights)[:, None]
+    coef = np.linalg.lstsq(root * line, root * features, rcond=None)[0]
+    return np.asarray(coef), np.sqrt(np.average((features - line @ coef) ** 2, axis=0, weights=weights))
 
 
 class Linear(FeatureMap):
@@ -124,6 +143,7 @@ class Linear(FeatureMap):
     """
 
     kind = "linear"
+    takes_sparse = True
 
     def __init__(self, scale: bool = True) -> None:
         self.scale = scale
@@ -215,7 +235,6 @@ class Spline(FeatureMap):
     """
 
     kind = "spline"
-    curves_: list[Curves]
 
     def __init__(self, degree: int = 2, n_knots: int = 4, max_levels: int = 8) -> None:
         self.degree = degree
@@ -285,11 +304,9 @@ def _beyond_the_line(basis: Array, knots: Array, degree: int, weights: Array) ->
     p = basis.shape[1]
     abscissae = np.asarray([knots[j + 1 : j + degree + 1].mean() for j in range(p)])
     line = np.column_stack([np.ones(p), abscissae])
-    root = np.sqrt(weights)[:, None]
-    slopes = np.linalg.lstsq(root * (basis @ line), root * basis, rcond=None)[0]
+    slopes, spread = _beyond(basis @ line, basis, weights)
     coef = (np.eye(p) - line @ slopes)[:, 1:-1]
-    spread = np.sqrt(np.average((basis @ coef) ** 2, axis=0, weights=weights))
-    return np.asarray(coef / spread)
+    return np.asarray(coef / spread[1:-1])
 
 
 class Interactions(FeatureMap):
@@ -316,11 +333,6 @@ class Interactions(FeatureMap):
     """
 
     kind = "interactions"
-    pairs_: Index
-    centre_: Array
-    scale_: Array
-    lines_: Array
-    spread_: Array
 
     def __init__(self, n_pairs: int = 10) -> None:
         self.n_pairs = n_pairs
@@ -342,22 +354,13 @@ class Interactions(FeatureMap):
             )
         if y is not None:
             pairs = pairs[_screened(Z, y, weights, pairs, self.n_pairs)]
-        root = np.sqrt(weights)
-        kept: list[tuple[int, int]] = []
-        coefs: list[Array] = []
-        spreads: list[float] = []
-        for i, j in pairs:
+        lines, spreads = np.empty((len(pairs), 3)), np.empty(len(pairs))
+        for place, (i, j) in enumerate(pairs):
             line = np.column_stack([np.ones(len(Z)), Z[:, i], Z[:, j]])
-            product = Z[:, i] * Z[:, j]
-            coef = np.linalg.lstsq(root[:, None] * line, root * product, rcond=None)[0]
-            left = float(np.sqrt(np.average((product - line @ coef) ** 2, weights=weights)))
-            if left > 1e-6:
-                kept.append((i, j))
-                coefs.append(coef)
-                spreads.append(left)
-        self.pairs_ = np.asarray(kept, dtype=np.int64).reshape(-1, 2)
-        self.lines_, self.spread_ = np.asarray(coefs).reshape(-1, 3), np.asarray(spreads)
-        return np.full(len(kept), -1)
+            lines[place], spreads[place] = _beyond(line, Z[:, i] * Z[:, j], weights)
+        kept = spreads > _ROUNDING
+        self.pairs_, self.lines_, self.spread_ = pairs[kept], lines[kept], spreads[kept]
+        return np.full(len(self.pairs_), -1)
 
     def _apply(self, X: Array) -> Array:
         i, j = self.pairs_.T
@@ -391,11 +394,6 @@ class Transformed(FeatureMap):
     ['a', 'b', 'a^2', 'a b', 'b^2']
     """
 
-    transformer_: Any
-    kept_: Index
-    lines_: Array
-    spread_: Array
-
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
 
@@ -409,18 +407,15 @@ class Transformed(FeatureMap):
         self.transformer_ = clone(self.transformer).fit(X, **told)
         features = self._features(X)
         uses = self._columns_used(X)
-        root = np.sqrt(weights)[:, None]
-        self.lines_ = np.zeros((X.shape[1] + 1, features.shape[1]))
+        lines, spread = np.zeros((X.shape[1] + 1, features.shape[1])), np.empty(features.shape[1])
         for columns in np.unique(uses, axis=0):
             alike = (uses == columns).all(axis=1)
             line = np.column_stack([np.ones(len(X)), X[:, columns]])
-            coef = np.linalg.lstsq(root * line, root * features[:, alike], rcond=None)[0]
-            self.lines_[np.ix_(np.concatenate([[True], columns]), alike)] = coef
-        left = features - self.lines_[0] - X @ self.lines_[1:]
-        spread = np.sqrt(np.average(left**2, axis=0, weights=weights))
-        self.kept_ = np.flatnonzero(spread > 1e-6 * np.sqrt(np.average(features**2, axis=0, weights=weights)))
-        self.lines_, self.spread_ = self.lines_[:, self.kept_], spread[self.kept_]
-        uses = uses[self.kept_]
+            coef, spread[alike] = _beyond(line, features[:, alike], weights)
+            lines[np.ix_(np.concatenate([[True], columns]), alike)] = coef
+        sizes = np.sqrt(np.average(features**2, axis=0, weights=weights))
+        self.kept_ = np.flatnonzero(spread > 1e-6 * sizes)
+        self.lines_, self.spread_, uses = lines[:, self.kept_], spread[self.kept_], uses[self.kept_]
         return np.where(uses.sum(axis=1) == 1, uses.argmax(axis=1), -1)
 
     def _apply(self, X: Array) -> Array:
@@ -495,7 +490,7 @@ def are_scaled(features: Any) -> bool:
     return all(part.scale for part in parts if isinstance(part, Linear))
 
 
-class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
+class FeatureBlocks(FeatureMap):
     """Blocks of features, each made by one map, fitted on training rows.
 
     The straight lines come first, so that a model whose other weights are zero is linear; all that further maps give is
@@ -530,17 +525,16 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
     ([0, 0, 1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 1, 1, 1])
     """
 
+    kind = "blocks"
+    takes_sparse = True
     maps_: list[FeatureMap]
-    blocks_: Index
-    block_names_: list[str]
-    column_of_: Index
     n_features_in_: int
 
     def __init__(self, maps: str | Sequence[Any] = "spline") -> None:
         self.maps = maps
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None, *, task_of_row: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, task_of_row: Any = None) -> Self:
         """Learn all maps from training rows.
 
         Parameters
@@ -549,41 +543,34 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
             Finite numbers; sparse ones can be linear only.
         y : array of shape (n,) or (n, K), optional
             Targets, for maps that look at them.
-        task_of_row : array of int of shape (n,), optional
-            Task of each row, so that levels of tasks are not taken for effects of columns.
         sample_weight : array of shape (n,), optional
             Frequency weights.
+        task_of_row : array of int of shape (n,), optional
+            Task of each row, so that levels of tasks are not taken for effects of columns.
 
         Returns
         -------
         self
         """
         maps = self.parts()
-        values = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        values, targets, weights = self._checked(X, y, sample_weight)
         sizes = np.ravel(dense(abs(values).max(axis=0)))  # spreads are roots of mean squares
         check_sizes(sizes, SAFE_SQUARES, "Column {} of X is of size {:.2g}", "Give it in other units.")
-        if sparse.issparse(values) and any(type(made) is not Linear for made in maps):
+        if sparse.issparse(values) and not all(made.takes_sparse for made in maps):
             raise DataError(
                 f"features is {self.maps!r} and X is sparse; sparse X takes features='linear' only. Give a dense X "
                 "where it is small enough."
             )
-        weights = np.ones(values.shape[0]) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        targets = None if y is None else np.asarray(y, dtype=np.float64).reshape(len(weights), -1)
         self.maps_ = []
         for made in maps:
             left = targets
             if targets is not None and isinstance(made, Interactions):
                 index = np.zeros(len(weights), dtype=np.int64) if task_of_row is None else np.asarray(task_of_row)
                 left = PooledRidge(self.map_rows(values), index, weights).residuals(targets)
-            if type(made) is Linear:  # has nothing to learn, and X may be sparse
-                made.column_of_, made.n_features_in_ = np.arange(values.shape[1]), values.shape[1]
-            else:
-                made.fit(values, left, weights)
-            self.maps_ = [*self.maps_, made]
-        widths = [len(made.column_of_) for made in self.maps_]
-        self.blocks_ = np.repeat(np.arange(len(widths)), widths)
-        self.block_names_ = [made.kind for made in self.maps_]
-        self.column_of_ = np.concatenate([made.column_of_ for made in self.maps_])
+            self.maps_ = [*self.maps_, made.fit(values, left, weights)]
+        self.blocks_ = np.repeat(np.arange(len(maps)), [len(made.column_of_) for made in maps])
+        self.block_names_ = [made.kind for made in maps]
+        self.column_of_ = np.concatenate([made.column_of_ for made in maps])
         return self
 
     def parts(self) -> list[FeatureMap]:
@@ -592,9 +579,7 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
             f"allowed are {', '.join(map(repr, WORDS))}, a list of maps and scikit-learn transformers, or 'auto' where "
             "folds choose"
         )
-        if isinstance(self.maps, str):
-            if self.maps not in WORDS:
-                raise refused("features", self.maps, allowed)
+        if isinstance(self.maps, str) and self.maps in WORDS:
             return [kind() for kind in WORDS[self.maps]]
         given = [self.maps] if isinstance(self.maps, FeatureMap) else self.maps
         if not isinstance(given, list | tuple) or not given:
@@ -607,22 +592,8 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         """Whether the features are the columns themselves."""
         return len(self.maps_) == 1 and type(self.maps_[0]) is Linear
 
-    def transform(self, X: Any) -> Any:
-        """All features of new rows, block after block.
-
-        Parameters
-        ----------
-        X : array, sparse array or frame of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, D), or a sparse array where X is one
-        """
-        check_is_fitted(self)
-        return self.map_rows(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
-
     def map_rows(self, X: Any) -> Any:
-        """As :meth:`transform`, of checked numbers of shape (n, d)."""
+        """As :meth:`transform`, of checked numbers of shape (n, d), block after block."""
         if not self.maps_:
             return np.empty((X.shape[0], 0))
         if self.linear:
@@ -638,22 +609,10 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
                 features[rows, begin:end] = made._apply(X[rows])
         return features
 
-    def get_feature_names_out(self, input_features: Any = None) -> Labels:
-        """Names of the features: ``age``, ``age: spline 1``, ``age × height``.
+    _apply = map_rows
 
-        Parameters
-        ----------
-        input_features : sequence of str, optional
-            Names of the columns; by default those of the training frame, or x0, x1, …
-        """
-        check_is_fitted(self)
-        columns = _check_feature_names_in(self, input_features)
-        return np.asarray([name for made in self.maps_ for name in made._names(columns)], dtype=object)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def _names(self, columns: Labels) -> list[str]:
+        return [name for made in self.maps_ for name in made._names(columns)]
 
 
 def _as_map(made: Any, allowed: str) -> FeatureMap:
@@ -666,12 +625,11 @@ def _as_map(made: Any, allowed: str) -> FeatureMap:
 
 def fit_maps(features: str | Sequence[Any], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
     """Feature maps learned from (some of) the rows of the tasks."""
-    maps = FeatureBlocks(features)
-    if data.shared:
-        n, K = len(data.X), data.n_tasks
-        rows = slice(None) if training is None else np.flatnonzero(training[:n])
-        weights = None if data.weights is None else data.weights[:n][rows]
-        return maps.fit(data.X[rows], data.y.reshape(K, n).T[rows], sample_weight=weights)
-    rows = slice(None) if training is None else np.flatnonzero(training)
-    weights = None if data.weights is None else data.weights[rows]
-    return maps.fit(data.X[rows], data.y[rows], task_of_row=data.task_of_row[rows], sample_weight=weights)
+    n = data.X.shape[0]
+    rows = slice(None) if training is None else np.flatnonzero(training[:n])
+    return FeatureBlocks(features).fit(
+        data.X[rows],
+        data.y.reshape(-1, n).T[rows],
+        None if data.weights is None else data.weights[:n][rows],
+        task_of_row=None if data.shared else data.task_of_row[rows],
+    )
