@@ -25,7 +25,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic
+from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
@@ -224,7 +224,7 @@ class WeightStep(Problem):
             return Design.build(self.X[0], n_tasks=K, scale=False)
         return Design.build(self.X.reshape(K * n, -1), n * np.arange(K + 1), scale=False)
 
-    def quadratic(self) -> GramQuadratic | DesignQuadratic:
+    def quadratic(self) -> Quadratic:
         """The Gaussian loss in the form that the package chooses."""
         return make_quadratic(self.design(), np.ones(self.y.size), self.y.ravel())
 
@@ -234,11 +234,7 @@ class WeightStep(Problem):
         design = self.design()
         if self.family == "gaussian":
             quadratic = make_quadratic(design, np.ones(self.y.size), self.y.ravel())
-            null = (
-                float(quadratic.constants.sum())
-                if isinstance(quadratic, GramQuadratic)
-                else quadratic.value(np.zeros((K, design.n_features)))
-            )
+            null = quadratic.null_value
         else:
             rows = GLMRows(design, self.y.ravel(), np.ones(self.y.size), self.loss)
             problem = coefficient_problem(GLMLoss(rows, np.ones(K), first=rows.null_quadratic()), t, solver=solver)
@@ -277,7 +273,7 @@ class JointLasso(Problem):
         residual = self.Y - self.X @ W.T - b
         return 0.5 * float(np.sum(residual**2)) + self.alpha * float(np.linalg.norm(W, axis=0).sum())
 
-    def quadratic(self) -> tuple[Design, GramQuadratic | DesignQuadratic]:
+    def quadratic(self) -> tuple[Design, Quadratic]:
         """Features and loss, from the raw rows on."""
         design = Design.build(self.X, n_tasks=self.Y.shape[1], scale=False)
         return design, make_quadratic(design, np.ones(self.Y.size), self.Y.T.ravel())

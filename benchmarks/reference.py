@@ -21,7 +21,7 @@ from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem
+from mssl.solvers.quadratic import Quadratic, StepProblem
 
 Prox = Callable[[Array, float], Array]
 Gap = Callable[[Array, Array], float]
@@ -89,7 +89,7 @@ def fista(
     Examples
     --------
     >>> import numpy as np
-    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> step = fista(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-12)
     >>> np.round(step.W, 5) + 0.0
     array([[1., 0.]])
@@ -98,7 +98,7 @@ def fista(
     prox = prox or entrywise.prox
     if gap is None:
         gap = WeightBound(coupling, entrywise)
-        if isinstance(problem, GramQuadratic | DesignQuadratic):
+        if isinstance(problem, Quadratic):
             gap = StepProblem.of(problem, coupling, entrywise).bound
     W = np.array(W0, dtype=float)
     L = lipschitz or _initial_lipschitz(problem, coupling, W)
@@ -140,7 +140,7 @@ def _step(problem: Smooth, coupling: Coupling, prox: Prox, Y: Array, L: float) -
 
 def _excess(problem: Smooth, coupling: Coupling, Y: Array, gradient: Array) -> Callable[[Array], float]:
     """What the smooth part at Y + move has above its tangent at Y; from one product for quadratic losses."""
-    if isinstance(problem, GramQuadratic | DesignQuadratic):
+    if isinstance(problem, Quadratic):
         return lambda move: 0.5 * float(np.vdot(move, problem.product(move) + coupling.dot(move)))
     base = problem.value(Y)
     noise = 1e-13 * max(1.0, abs(base))
@@ -154,7 +154,7 @@ def _excess(problem: Smooth, coupling: Coupling, Y: Array, gradient: Array) -> C
 def _initial_lipschitz(problem: Smooth, coupling: Coupling, W: Array) -> float:
     V = np.random.default_rng(0).standard_normal(W.shape)
     V /= np.linalg.norm(V)
-    if isinstance(problem, GramQuadratic | DesignQuadratic):
+    if isinstance(problem, Quadratic):
         size = 0.0
         for _ in range(_POWER_ITERATIONS):
             V = problem.product(V) + coupling.dot(V)
@@ -174,9 +174,7 @@ def weight_gap(W: Array, G: Array, coupling: Coupling, penalty: EntrywisePenalty
     return WeightBound(coupling, EntrywisePenalty.of(penalty, W.shape))(W, G)
 
 
-def quadratic_gap(
-    problem: GramQuadratic | DesignQuadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array
-) -> float:
+def quadratic_gap(problem: Quadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
     """Bound of the suboptimality of W for a quadratic loss, by the certificate that fits the coupling."""
     bound = StepProblem.of(problem, coupling, EntrywisePenalty.of(penalty, W.shape)).bound
     return bound(W, problem.gradient(W) + coupling.dot(W))
@@ -184,4 +182,5 @@ def quadratic_gap(
 
 def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: Penalty) -> float:
     """Bound of the suboptimality of V for a penalty that ties the tasks; ``loss`` is that of loss plus coupling."""
-    return CompositeBound(coupling, penalty, G, loss)(loss, V, G)
+    known = Quadratic(None, G, np.array([loss]))  # whose value, where its gradient is G, is the loss
+    return CompositeBound(coupling, penalty, known)(V, G)

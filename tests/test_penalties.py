@@ -1,5 +1,7 @@
 """Laws of the penalties and of the solvers behind them: proximal maps, certificates, limits, known answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks.reference import composite_gap, fista
@@ -35,7 +37,7 @@ from mssl.penalties import (
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.proximal import sub_grams
-from mssl.solvers.quadratic import DesignQuadratic, StepProblem, make_quadratic
+from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
@@ -88,7 +90,7 @@ class Task:
         self.design = Design.build(X, offsets, K)
         self.weights = np.ones(n * K) if shared else rng.uniform(0.5, 2.0, n * K)
         self.quadratic = make_quadratic(self.design, self.weights, y)
-        self.by_rows = DesignQuadratic(self.design, self.weights, y)
+        self.by_rows = Quadratic.of_rows(self.design, self.weights, y)
         A = rng.standard_normal((K, K if coupled == "full" else 1))
         precision = np.zeros((K, K)) if coupled == "none" else A @ A.T + (0.1 * np.eye(K) if coupled == "full" else 0)
         inverse = np.linalg.inv(precision) if coupled == "full" else None
@@ -137,7 +139,7 @@ def test_grams_of_a_working_set_are_parts_of_the_whole(seed, shared):
     members = task.rng.random(7) < 0.6
     whole = task.design.gram(task.weights)[:, members][:, :, members]
     for form in (task.quadratic, task.by_rows):
-        made = sub_grams(form, members)
+        made = sub_grams(form, members, len(whole))
         np.testing.assert_allclose(np.broadcast_to(made, (len(whole), *made.shape[1:])), whole, atol=1e-9)
 
 
@@ -437,17 +439,18 @@ def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
 def test_bounds_of_entrywise_penalties_hold_at_every_point(seed, shared, coupled, ridge, penalty):
     task = Task(seed, shared=shared, coupled=coupled)
     g = penalty.entrywise(np.ones(3), np.ones((3, 7)))
-    for loss in (task.quadratic.ridged(np.full(3, ridge)), task.by_rows.ridged(np.full(3, ridge))):
-        bound = WeightBound(task.coupling, g, loss, loss.ridge)
-        best = coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=1e-9, max_iter=100_000)
+    coupling = replace(task.coupling, ridge=np.full(3, ridge) if ridge else None)
+    for loss in (task.quadratic, task.by_rows):
+        bound = WeightBound(coupling, g, loss)
+        best = coordinate_descent(StepProblem.of(loss, coupling, g), task.zero, tol=1e-9, max_iter=100_000)
         assert best.status is Status.CONVERGED
-        least = StepProblem.of(loss, task.coupling, g).value(best.W)
-        tried = coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=np.inf)
+        least = StepProblem.of(loss, coupling, g).value(best.W)
+        tried = coordinate_descent(StepProblem.of(loss, coupling, g), task.zero, tol=np.inf)
         assert tried.n_iter == 0
         for size in (0.0, 1e-3, 0.1, 1.0):
             W = g.allowed(best.W + size * task.rng.standard_normal(best.W.shape))
-            lost = StepProblem.of(loss, task.coupling, g).value(W) - least
-            assert bound(W, loss.gradient(W) + task.coupling.dot(W)) >= lost - 1e-8
+            lost = StepProblem.of(loss, coupling, g).value(W) - least
+            assert bound(W, loss.gradient(W) + coupling.dot(W)) >= lost - 1e-8
     if ridge and coupled != "full":
         assert bound.curved  # a ridge makes a singular coupling certain
 
@@ -459,16 +462,15 @@ def test_bounds_of_entrywise_penalties_hold_at_every_point(seed, shared, coupled
 def test_grams_rows_sets_and_supports_end_at_one_point(seed, shared, penalty):
     task = Task(seed, shared=shared, n=40)
     g = penalty.entrywise(np.ones(3), task.quadratic.diagonal)
-    ridge = np.full(3, 0.3)
-    losses = [task.quadratic.ridged(ridge), task.by_rows.ridged(ridge)]
+    coupling = replace(task.coupling, ridge=np.full(3, 0.3))
+    losses = [task.quadratic, task.by_rows]
     steps = [
-        coordinate_descent(StepProblem.of(loss, task.coupling, g), task.zero, tol=1e-10, max_iter=50_000)
-        for loss in losses
+        coordinate_descent(StepProblem.of(loss, coupling, g), task.zero, tol=1e-10, max_iter=50_000) for loss in losses
     ]
     if g.convex:
-        steps.append(descend_on_support(StepProblem.of(losses[0], task.coupling, g), task.zero, tol=1e-10))
-        steps.append(descend_on_sets(StepProblem.of(losses[1], task.coupling, g), task.zero, tol=1e-10, densest=np.inf))
-        steps.append(fista(losses[0], task.coupling, g, task.zero, tol=1e-10, max_iter=50_000))
+        steps.append(descend_on_support(StepProblem.of(losses[0], coupling, g), task.zero, tol=1e-10))
+        steps.append(descend_on_sets(StepProblem.of(losses[1], coupling, g), task.zero, tol=1e-10, densest=np.inf))
+        steps.append(fista(losses[0], coupling, g, task.zero, tol=1e-10, max_iter=50_000))
     for step in steps:
         assert step.status is (Status.CONVERGED if g.convex else Status.STATIONARY)
         np.testing.assert_allclose(step.W, steps[0].W, atol=1e-4)

@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +19,7 @@ from mssl.solvers import descent as door
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.quadratic import (
-    DesignQuadratic,
-    GramQuadratic,
+    Quadratic,
     StepProblem,
     make_quadratic,
     preconditioners,
@@ -39,7 +39,7 @@ def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weight
     z += rng.standard_normal(K * n)
     c = rng.uniform(0.5, 2.0, K * n) if weights else np.ones(K * n)
     design = Design.build(make(X), row_weights=None if shared else c, scale=False, **where)
-    return design, c, z, DesignQuadratic(design, c, z, intercept)
+    return design, c, z, Quadratic.of_rows(design, c, z, intercept)
 
 
 def coupling_of(rng, K, kind):
@@ -96,7 +96,7 @@ def test_the_door_leads_to_the_optimum_whatever_the_penalty(kind, n, share):
     assert quadratic_gap(loss, step.W, coupling, t) <= 1.01 * tol
     best = fista(loss, coupling, t, step.W, tol=0.1 * tol, max_iter=20_000)
     assert StepProblem.of(loss, coupling, t).value(step.W) <= StepProblem.of(loss, coupling, t).value(best.W) + tol
-    if isinstance(problem, GramQuadratic):
+    if not problem.by_rows:
         assert ("gram" in problem.__dict__) == (share != 0.3)  # only weak penalties ask for the Grams
 
 
@@ -138,24 +138,23 @@ def test_lassos_that_nothing_relates_are_those_of_scikit_learn(share):
     free, zero = Coupling.diagonal_only(np.zeros(3)), np.zeros((3, 170))
     step = solve_quadratic(StepProblem.of(quadratic, free, np.full(3, t)), zero, tol=1e-9 * loss.null_value)
     assert step.status is Status.CONVERGED
-    assert quadratic.pending is not None or share < 0.2
+    assert not quadratic.formed or share < 0.2
     for k in range(3):
         block = np.sqrt(c[400 * k : 400 * (k + 1)])[:, None]
         peer = Lasso(t / 400, fit_intercept=False, tol=1e-10, max_iter=10**5)
-        peer.fit(loss.block(k), block[:, 0] * loss.target[400 * k : 400 * (k + 1)])
+        peer.fit(loss.rows.block(k), block[:, 0] * loss.rows.target[400 * k : 400 * (k + 1)])
         np.testing.assert_allclose(step.W[k], peer.coef_, atol=1e-5)
 
 
 def test_deferred_grams_are_those_formed_at_once():
     design, c, z, _ = rows(0, 3, 400, 200)
     now, later = make_quadratic(design, c, z, defer=False), make_quadratic(design, c, z)
-    assert now.rows is None
-    assert later.rows is not None
+    assert now.formed
+    assert not later.formed
     W = np.random.default_rng(0).standard_normal((3, 200))
     np.testing.assert_allclose(later.intercepts(W), now.intercepts(W), rtol=1e-12)
     np.testing.assert_allclose(later.linear, now.linear, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(later.constants, now.constants, rtol=1e-12)
-    assert later.rows is not None
     other = pickle.loads(pickle.dumps(later))
     for formed in (later, other):
         np.testing.assert_allclose(formed.gram, now.gram, rtol=1e-12, atol=1e-9)
@@ -223,10 +222,10 @@ def test_support_solves_of_many_tasks_take_few_more_sweeps_than_those_of_one():
     X = rng.standard_normal((K, n, d))
     X[:, 0] *= 1e3  # one row far above the others: sweeps alone stand still
     y = np.einsum("knd,kd->kn", X, rng.standard_normal((K, d)) * (rng.random((K, d)) < 0.5))
-    loss = GramQuadratic(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), np.zeros(K))
+    loss = Quadratic(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), np.zeros(K))
 
     def sweeps(tasks):
-        some = GramQuadratic(loss.gram[tasks], loss.linear[tasks], np.zeros(len(tasks)))
+        some = Quadratic(loss.gram[tasks], loss.linear[tasks], np.zeros(len(tasks)))
         free = Coupling.diagonal_only(np.full(len(tasks), 0.1))
         step = descend_on_support(StepProblem.of(some, free, np.ones(len(tasks))), np.zeros((len(tasks), d)), tol=1e-6)
         assert step.status is Status.CONVERGED
@@ -243,11 +242,9 @@ def test_few_features_that_are_far_from_zero_are_solved_for_where_sweeps_creep(s
     Y = X @ rng.standard_normal((6, 4)) - 1e5 * rng.standard_normal(4)
     Y = (Y - Y.mean(axis=0)) / Y.std(axis=0)
     design = Design.build(X, None, 4, scale=False, centre=False)
-    loss = DesignQuadratic(design, np.ones(80), Y.T.ravel(), intercept=False)
+    loss = Quadratic.of_rows(design, np.ones(80), Y.T.ravel(), intercept=False)
     strengths, zero = np.full(4, 0.2), np.zeros((4, 6))
-    problem = coefficient_problem(
-        make_quadratic(design, np.ones(80), Y.T.ravel(), intercept=False), strengths, rows=lambda: loss
-    )
+    problem = coefficient_problem(make_quadratic(design, np.ones(80), Y.T.ravel(), intercept=False), strengths)
     step = problem.solve(Coupling(C), zero, tol=1e-3, max_iter=5000)
     assert step.status is Status.CONVERGED
     value = StepProblem.of(loss, Coupling(C), strengths).value(step.W)
@@ -263,7 +260,7 @@ def test_sweeps_that_only_rounding_moves_end_as_stalled():
     """Columns that are 1 but for their last digits, in units of these: curvature of 1e26 and weights of 1e-13."""
     rng = np.random.default_rng(0)
     design = Design.build(1 + 1e-13 * rng.standard_normal((20, 6)), [0, 5, 10, 15, 20], centre=False)
-    loss = DesignQuadratic(design, np.ones(20), rng.standard_normal(20), intercept=False)
+    loss = Quadratic.of_rows(design, np.ones(20), rng.standard_normal(20), intercept=False)
     coupling = Coupling.from_precision(100 * (np.eye(4) + 0.1))
     step = door.descend(
         StepProblem.of(loss, coupling, EntrywisePenalty(np.full((4, 6), 0.2))),
@@ -280,10 +277,9 @@ def test_inverses_on_a_support_are_those_of_the_grams(ridge):
     """With fewer rows than weights too, where the coupling alone makes the system regular."""
     random = np.random.default_rng(0)
     design = Design.build(random.standard_normal((11, 30)), [0, 4, 11], scale=False)
-    problem = DesignQuadratic(design, random.uniform(0.5, 2.0, 11), random.standard_normal(11), True)
+    problem = Quadratic.of_rows(design, random.uniform(0.5, 2.0, 11), random.standard_normal(11), True)
     support = random.random((2, 30)) < 0.8
-    coupling = Coupling.diagonal_only(np.array([0.7, 2.0]))
-    problem.ridge = np.full(2, ridge)
+    coupling = replace(Coupling.diagonal_only(np.array([0.7, 2.0])), ridge=np.full(2, ridge))
     R = np.where(support, random.standard_normal((2, 30)), 0.0)
     (inverse, _), *_ = preconditioners(StepProblem.of(problem, coupling), support)
     found = inverse(R)
@@ -301,8 +297,8 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
     rng = np.random.default_rng(0)
     K, n, d = 4, 3 if form == "few rows" else 12, 6
     design = Design.build(rng.standard_normal((K * n, d)), np.arange(K + 1) * n)
-    loss = DesignQuadratic(design, rng.uniform(0.5, 2.0, K * n), rng.standard_normal(K * n))
-    problem = GramQuadratic.of_rows(loss) if form == "grams" else loss
+    loss = Quadratic.of_rows(design, rng.uniform(0.5, 2.0, K * n), rng.standard_normal(K * n))
+    problem = loss.replaced(by_rows=False) if form == "grams" else loss
     root, V = rng.standard_normal((K, K + 1)), rng.standard_normal((K, d))
     P = root @ root.T + np.eye(K)
     related = Coupling(P, np.linalg.inv(P), mean_variance)
@@ -336,7 +332,7 @@ def test_iterations_of_support_solves_count_and_are_limited():
     X[:, 0] *= 1e3
     y, products = rng.standard_normal((K, n)), []
 
-    class Counted(GramQuadratic):
+    class Counted(Quadratic):
         def product(self, V):
             products.append(1)
             return super().product(V)

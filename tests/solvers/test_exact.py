@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,16 +20,15 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.paper import PaperMSSL
 from mssl.solvers.base import Status
 from mssl.solvers.linear import MOST_UNKNOWNS, solve_exactly
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic, value_rounding
+from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic, value_rounding
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import Independent
 
 
-def rows(random, K=3, d=4, n=9, ridge=None):
+def rows(random, K=3, d=4, n=9):
     """A quadratic loss by its rows."""
     design = Design.build(random.standard_normal((K * n, d)), [k * n for k in range(K + 1)], scale=False)
-    loss = DesignQuadratic(design, random.uniform(0.5, 2.0, K * n), random.standard_normal(K * n))
-    return loss if ridge is None else loss.ridged(ridge)
+    return Quadratic.of_rows(design, random.uniform(0.5, 2.0, K * n), random.standard_normal(K * n))
 
 
 def couplings(random, K=3):
@@ -46,10 +46,10 @@ def couplings(random, K=3):
 def test_it_is_the_solution_of_the_normal_equations(with_ridge):
     """Where these are well conditioned, whatever the form of the loss and of the coupling."""
     random = np.random.default_rng(0)
-    loss = rows(random, ridge=np.array([0.0, 0.5, 2.0]) if with_ridge else None)
-    whole = GramQuadratic.of_rows(loss)
-    grams = GramQuadratic(whole.gram, whole.linear, whole.constants, ridge=whole.ridge)
-    for coupling in couplings(random):
+    loss, ridge = rows(random), np.array([0.0, 0.5, 2.0]) if with_ridge else None
+    whole = loss.replaced(by_rows=False)
+    grams = Quadratic(whole.gram, whole.linear, whole.constants)
+    for coupling in (replace(coupling, ridge=ridge) for coupling in couplings(random)):
         system = np.kron(coupling.dense(), np.eye(4))
         for k in range(3):
             system[4 * k : 4 * k + 4, 4 * k : 4 * k + 4] += whole.gram[k]
@@ -67,7 +67,7 @@ def test_its_bound_holds_where_the_curved_one_is_rounding():
     X = random.standard_normal((40, 2)) @ random.standard_normal((2, 5)) + 1e-9 * random.standard_normal((40, 5))
     y = 1e7 * (X @ random.standard_normal(5)) + random.standard_normal(40)
     design = Design.build(X, [0, 20, 40], scale=False)
-    loss, coupling = DesignQuadratic(design, np.ones(40), y), Coupling.diagonal_only(np.full(2, 1e-12))
+    loss, coupling = Quadratic.of_rows(design, np.ones(40), y), Coupling.diagonal_only(np.full(2, 1e-12))
     step = solve_exactly(StepProblem.of(loss, coupling), tol=1e-6)
     assert step is not None
     assert step.status is Status.CONVERGED
@@ -144,7 +144,7 @@ def test_grams_alone_leave_directions_of_rounding_to_the_prior():
     X = np.repeat(random.standard_normal((30, 2)), 2, axis=1)
     design = Design.build(X, [0, 30], scale=False)
     loss = make_quadratic(design, np.ones(30), 1e6 * X[:, 0])
-    assert isinstance(loss, GramQuadratic)
+    assert not loss.by_rows
     step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.full(1, 1e-10))), tol=1e-3)
     assert step is not None
     np.testing.assert_allclose(step.W, [[5e5, 5e5, 0, 0]], rtol=1e-6, atol=1e-2)
@@ -219,10 +219,10 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
     y = random.standard_normal((3, 5))
     C = 0.009 * (np.eye(3) - 1 / 3)
     design = Design.build(np.tile(X, (3, 1)), [0, 5, 10, 15], scale=False, centre=False)
-    loss = DesignQuadratic(design, np.ones(15), y.ravel(), intercept=False)
+    loss = Quadratic.of_rows(design, np.ones(15), y.ravel(), intercept=False)
     for step in (
         solve_exactly(StepProblem.of(loss, Coupling(C)), tol=1e-6),
-        coefficient_problem(GramQuadratic.of_rows(loss), np.zeros(3)).solve(
+        coefficient_problem(loss.replaced(by_rows=False), np.zeros(3)).solve(
             Coupling(C), 0 * y[:, :3], tol=1e-6, max_iter=9
         ),
     ):
@@ -233,7 +233,7 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
 
 def test_rounding_of_a_diagonal_below_zero_is_none():
     """Centred Grams of nearly constant features may have diagonals of −1e-17."""
-    problem = GramQuadratic(np.diag([1.0, -1e-17])[None], np.ones((1, 2)), np.ones(1))
+    problem = Quadratic(np.diag([1.0, -1e-17])[None], np.ones((1, 2)), np.ones(1))
     assert value_rounding(problem, np.ones((1, 2))) == pytest.approx(np.finfo(float).eps * (1 + problem.null_value))
 
 
@@ -262,9 +262,9 @@ def test_hostile_steps_end_at_the_minimum_in_exact_arithmetic(seed):
     X, y, P, tau, K = hostile(seed)
     n, d = len(X) // K, X.shape[1]
     design = Design.build(X, np.arange(K + 1) * n, scale=False, centre=False)
-    loss = DesignQuadratic(design, np.ones(len(y)), y, intercept=False)
+    loss = Quadratic.of_rows(design, np.ones(len(y)), y, intercept=False)
     coupling = Coupling(P, positive_definite_inverse(P), tau)
-    problem = coefficient_problem(GramQuadratic.of_rows(loss), np.zeros(K), rows=lambda: loss)
+    problem = coefficient_problem(loss.replaced(by_rows=False), np.zeros(K))
     size = loss.null_value
     step = problem.solve(coupling, np.zeros((K, d)), tol=1e-9 * size, max_iter=500)
 

@@ -24,7 +24,7 @@ from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_support
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import GramQuadratic, StepProblem
+from mssl.solvers.quadratic import Quadratic, StepProblem
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures import FixedPrecision, Independent
 
@@ -482,7 +482,7 @@ def test_jumps_on_the_support_pass_through_valleys():
     # Eigenvalues over eight orders of magnitude, in directions that no axis follows.
     bases = np.linalg.qr(rng.normal(size=(K, d, d)))[0]
     gram = np.einsum("kij,j,klj->kil", bases, np.logspace(4, -4, d), bases)
-    loss = GramQuadratic(gram, rng.normal(size=(K, d)), np.zeros(K))
+    loss = Quadratic(gram, rng.normal(size=(K, d)), np.zeros(K))
     coupling, threshold = Coupling.diagonal_only(np.full(K, 1e-4)), np.full(K, 0.3)
     step = descend_on_support(StepProblem.of(loss, coupling, threshold), np.zeros((K, d)), tol=1e-9, max_iter=2000)
     assert step.status is Status.CONVERGED

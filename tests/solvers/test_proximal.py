@@ -13,7 +13,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L21, ClusterNorm, Dirty, Nuclear
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, StepProblem, make_quadratic
+from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
 from mssl.solvers.table import solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
@@ -31,9 +31,9 @@ class Problem:
         weights = np.repeat(rng.uniform(0.5, 2.0, K), sizes) if shared else rng.uniform(0.2, 2.0, sizes.sum())
         y = rng.standard_normal(sizes.sum()) + np.repeat(rng.standard_normal(K), sizes) + 3 * rng.standard_normal()
         design = Design.build(X, None if shared else np.concatenate([[0], np.cumsum(sizes)]), K)
-        self.by_rows = DesignQuadratic(design, weights, y)
+        self.by_rows = Quadratic.of_rows(design, weights, y)
         gram = design.gram(weights)
-        self.by_gram = GramQuadratic(gram, self.by_rows.linear, self.by_rows.task_values(np.zeros((K, d))))
+        self.by_gram = Quadratic(gram, self.by_rows.linear, self.by_rows.task_values(np.zeros((K, d))))
         root = rng.standard_normal((K, 1 if coupled == "singular" else K + 1))
         precision = np.zeros((K, K)) if coupled == "none" else root @ root.T
         self.coupling = Coupling(precision, np.linalg.inv(precision) if coupled == "full" else None)
@@ -150,9 +150,9 @@ def test_shared_features_give_the_multi_task_lasso_and_one_task_the_lasso(n, d, 
 
 def test_rotated_targets_rotate_the_weights():
     problem = Problem(3, 4, 30, shared=True)
-    loss = GramQuadratic(problem.by_gram.gram[:1], problem.by_gram.linear, problem.by_gram.constants)
+    loss = Quadratic(problem.by_gram.gram[:1], problem.by_gram.linear, problem.by_gram.constants)
     Q = np.linalg.qr(problem.rng.standard_normal((4, 4)))[0]
-    turned = GramQuadratic(loss.gram, Q @ loss.linear, loss.constants)
+    turned = Quadratic(loss.gram, Q @ loss.linear, loss.constants)
     first, second = problem.solve(loss), problem.solve(turned)
     np.testing.assert_allclose(Q @ first.W, second.W, atol=1e-6)
 
@@ -183,7 +183,7 @@ def far_from_zero(shift):
     random = np.random.default_rng(1)
     X = shift + random.standard_normal((15, 3)) @ random.standard_normal((3, 3))
     Y = X @ random.standard_normal((3, 6)) + random.standard_normal((15, 6))
-    quadratic = GramQuadratic((X.T @ X)[None], Y.T @ X, 0.5 * np.sum(Y**2, axis=0))
+    quadratic = Quadratic((X.T @ X)[None], Y.T @ X, 0.5 * np.sum(Y**2, axis=0))
     return quadratic, Coupling.diagonal_only(np.full(6, 1e-4))
 
 

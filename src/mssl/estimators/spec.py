@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -32,7 +32,7 @@ from mssl.solvers.fit import (
     without_chance_edges,
 )
 from mssl.solvers.glm import GLMLoss
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, without_rows
+from mssl.solvers.quadratic import Quadratic, without_rows
 from mssl.solvers.residual import check_aligned
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Structure, StructureStep
@@ -302,7 +302,7 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErro
     return LaterErrors(
         without_rows(model),
         (spec.structure, result.structure, prepared.mean_of(spec.structure)),
-        penalty.ridges(prepared.noise_precisions),
+        problem.ridge,
         prepared.unit / prepared.scales,
         {"log_likelihood": log_likelihood(spec, prepared, result), "rows": rows},
     )
@@ -314,21 +314,21 @@ class LaterErrors(Later[dict[str, Any]]):
 
     Attributes
     ----------
-    model : GramQuadratic or DesignQuadratic
-        The loss to second order, with ridges.
+    model : Quadratic
+        The loss to second order.
     prior : tuple of (Structure, StructureStep, float)
         What relates the tasks, its part of the fit, and the variance of the mean: they give the tasks' coupling.
-    ridges : ndarray of shape (K,)
-        The ridges in the loss.
+    ridge : ndarray of shape (K,) or None
+        The ridges of the weights.
     units : ndarray of shape (d,)
         What weights are multiplied by, to be in the user's units.
     others : dict
         What is known beside them.
     """
 
-    model: GramQuadratic | DesignQuadratic
+    model: Quadratic
     prior: tuple[Structure, StructureStep, float]
-    ridges: Array
+    ridge: Array | None
     units: Array
     others: dict[str, Any]
 
@@ -336,7 +336,7 @@ class LaterErrors(Later[dict[str, Any]]):
         K, d = self.model.n_tasks, self.model.n_features
         grams = np.stack([self.model.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
         structure, step, mean_variance = self.prior
-        H = np.kron(structure.couple(step, mean_variance).dense(), np.eye(d))
+        H = np.kron(replace(structure.couple(step, mean_variance), ridge=self.ridge).dense(), np.eye(d))
         for k in range(K):
             H[k * d : (k + 1) * d, k * d : (k + 1) * d] += grams[k]
         try:
@@ -344,7 +344,7 @@ class LaterErrors(Later[dict[str, Any]]):
         except linalg.LinAlgError:
             return dict.fromkeys(["std", "dof", *self.others])
         own = [inverse[k * d : (k + 1) * d, k * d : (k + 1) * d] for k in range(K)]
-        dof = [np.sum((grams[k] - self.ridges[k] * np.eye(d)) * own[k]) for k in range(K)]
+        dof = [np.sum(grams[k] * own[k]) for k in range(K)]
         std = np.sqrt(np.diag(inverse).reshape(K, d)) * self.units
         return {"std": std, "dof": np.asarray(dof), **self.others}
 

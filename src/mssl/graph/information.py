@@ -62,7 +62,7 @@ from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, without_rows
+from mssl.solvers.quadratic import Quadratic, without_rows
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, spectra_of, variance_components
 from mssl.structures.base import Structure
@@ -185,8 +185,8 @@ class Occasions(NamedTuple):
         return features, targets
 
 
-# Grams, or rows where these are fewer numbers; or upper triangles of large Grams, and what else makes a GramQuadratic.
-Loss = GramQuadratic | DesignQuadratic | tuple[Array, Array, Array, Array]
+# Grams, or rows where these are fewer numbers; or upper triangles of large Grams, and what else makes a Quadratic.
+Loss = Quadratic | tuple[Array, Array, Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +223,7 @@ class RelationInput:
         noise, occasions = prepared.noise if known else None, Occasions.of(prepared)
         kept: Loss = (base := without_rows(base))
         # Smaller Grams are those that the standard errors are computed from.
-        if isinstance(base, GramQuadratic) and base.pending is None and base.gram.size > MOST_SAVED**2:
+        if not base.by_rows and base.formed and base.gram.size > MOST_SAVED**2:
             upper = base.gram[:, *np.triu_indices(base.n_features)]
             kept = upper, base.linear, base.constants, base.task_scale
         return cls(kept, freedom, noise, occasions, about_mean, ranks)
@@ -235,7 +235,7 @@ class RelationInput:
             (upper, linear, constants, scale), d = base, base[1].shape[1]
             (i, j), gram = np.triu_indices(d), np.empty((len(upper), d, d))
             gram[:, i, j] = gram[:, j, i] = upper
-            base = GramQuadratic(gram, linear, constants, scale)
+            base = Quadratic(gram, linear, constants, scale)
         with threads_for(max(base.n_features, base.n_tasks)):
             spectra = spectra_of(base, self.freedom, vectors=True)
             there, V = spectra.values > _ABSENT * spectra.values.max(axis=1, keepdims=True), spectra.vectors

@@ -30,12 +30,20 @@ from scipy.sparse.csgraph import connected_components
 
 from mssl._typing import Array, Mask, TaskMatrix
 from mssl.kernels import graph_components, plain
-from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 
 
-class DualLoss(Protocol):
-    """What a bound asks of a convex loss that is a sum over tasks."""
+class ConvexLoss(Protocol):
+    """What bounds and steps ask of a convex loss that is a sum over tasks."""
+
+    def value(self, W: Array) -> float:
+        """The loss at W."""
+        ...
+
+    def gradient(self, W: Array) -> Array:
+        """Its gradient, (K, d)."""
+        ...
 
     def fenchel(self, W: Array, scales: Array) -> Array:
         """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task, (K,)."""
@@ -43,6 +51,10 @@ class DualLoss(Protocol):
 
     def at_zero(self) -> tuple[Array, Array]:
         """Gradient (K, d) and value of each task (K,) at W = 0."""
+        ...
+
+    def smooth(self, coupling: Coupling, W: Array, G: Array) -> float:
+        """Loss plus coupling at W, where their gradient is G."""
         ...
 
 
@@ -55,51 +67,23 @@ class WeightBound:
         C.
     penalty : EntrywisePenalty
         g.
-    loss : DualLoss, optional
+    loss : ConvexLoss, optional
         The loss; without it there is no bound for a singular C.
-    ridge : ndarray of shape (K,), optional
-        Strengths of a ridge that the loss contains; it counts as part of C, which may then be singular.
 
     Attributes
     ----------
     covariance : ndarray of shape (K, K) or None
-        Inverse of C (without its mean) or of C + ridge; None where it is singular.
-    mean_variance : float
-        What has to be added to all entries of ``covariance``.
+        Inverse of C, less its mean variance; None where it is singular.
+    certified : bool
+        Whether the number is a bound of the suboptimality, not a violation of the optimality condition alone.
+    curved : bool
+        Whether C is positive definite and the penalty convex.
     """
 
-    def __init__(
-        self,
-        coupling: Coupling,
-        penalty: EntrywisePenalty,
-        loss: DualLoss | None = None,
-        ridge: Array | None = None,
-    ) -> None:
+    def __init__(self, coupling: Coupling, penalty: EntrywisePenalty, loss: ConvexLoss | None = None) -> None:
         self.coupling, self.penalty, self.loss = coupling, penalty, loss
-        self.ridged = ridge is not None and bool(np.any(ridge))
-        self.covariance, self.mean_variance = coupling.covariance, coupling.mean_variance
-        if self.ridged and sparse.issparse(coupling.precision):
-            # The inverse of C alone is larger: the bound holds, and needs no table of all pairs.
-            self.ridged = False
-        elif self.ridged:
-            self.covariance = positive_definite_inverse(coupling.dense() + np.diag(np.asarray(ridge)))
-            self.mean_variance = 0.0
-
-    @property
-    def certified(self) -> bool:
-        """Whether the number is a bound of the suboptimality, not a violation of the optimality condition alone."""
-        return self.penalty.convex
-
-    @property
-    def curved(self) -> bool:
-        """Whether C, or C plus a ridge, is positive definite and the penalty convex."""
-        return self.covariance is not None and self.penalty.convex
-
-    def inverse_quadratic(self, R: Array) -> float:
-        """½ tr(R C⁻¹ Rᵀ), the ridge counting as part of C; infinite for a singular C."""
-        if not self.ridged:
-            return self.coupling.inverse_quadratic(R)
-        return np.inf if self.covariance is None else 0.5 * float(np.vdot(R, self.covariance @ R))
+        self.covariance, self.certified = coupling.inverse[0], penalty.convex
+        self.curved = self.covariance is not None and self.certified
 
     @property
     def scalable(self) -> bool:
@@ -120,15 +104,15 @@ class WeightBound:
     def _curved(self, W: Array, G: Array) -> float:
         penalty = self.penalty
         if penalty.absent:
-            return self.inverse_quadratic(G)
+            return self.coupling.inverse_quadratic(G)
         clipped = penalty.clipped(-G)
-        on_support = self.inverse_quadratic(G + penalty.subgradient(W, G))
+        on_support = self.coupling.inverse_quadratic(G + penalty.subgradient(W, G))
         slack = penalty.value(W) - float(np.vdot(clipped, W))
         if slack >= on_support:
             return on_support
-        return min(on_support, self.inverse_quadratic(G + clipped) + max(slack, 0.0))
+        return min(on_support, self.coupling.inverse_quadratic(G + clipped) + max(slack, 0.0))
 
-    def _scaled(self, W: Array, G: Array, loss: DualLoss, values: Array | None) -> float:
+    def _scaled(self, W: Array, G: Array, loss: ConvexLoss, values: Array | None) -> float:
         components = Components(self.coupling)
         scales = components.feasible_scales(self.penalty, G)
         pull = self.coupling.dot(W)
@@ -220,25 +204,27 @@ class CompositeBound:
         C.
     penalty : Penalty
         The penalty; its strength must not be 0.
-    gradient, value : ndarray of shape (K, d) and float
-        Gradient and value of the loss at V = 0.
+    loss : ConvexLoss
+        The loss, above its smallest value.
     """
 
-    def __init__(self, coupling: Coupling, penalty: Penalty, gradient: Array, value: float) -> None:
-        self.coupling, self.penalty, self.gradient, self.value = coupling, penalty, gradient, value
-        known = penalty.dual_norm(gradient) is not None or penalty.conjugate(gradient) is not None
-        self.certified = penalty.convex and (known or coupling.covariance is not None)
+    def __init__(self, coupling: Coupling, penalty: Penalty, loss: ConvexLoss) -> None:
+        self.coupling, self.penalty, self.loss = coupling, penalty, loss
+        self.gradient, self.values = loss.at_zero()
+        known = penalty.dual_norm(self.gradient) is not None or penalty.conjugate(self.gradient) is not None
+        self.certified = penalty.convex and (known or coupling.inverse[0] is not None)
 
-    def __call__(self, loss: float, V: Array, G: Array) -> float:
-        """The bound at V with ``loss`` plus coupling, above the smallest value of the loss, and gradient G."""
+    def __call__(self, V: Array, G: Array) -> float:
+        """The bound at V, where loss plus coupling has the gradient G."""
         penalty, size, gap = self.penalty, self.penalty.value(V), np.inf
         dual = penalty.dual_norm(G) if self.certified else None
         if dual is not None:
-            gap = max(size + float(np.vdot(G, V)), 0.0) + max(dual - penalty.alpha, 0.0) * (loss + size) / penalty.alpha
+            objective = self.loss.smooth(self.coupling, V, G) + size
+            gap = max(size + float(np.vdot(G, V)), 0.0) + max(dual - penalty.alpha, 0.0) * objective / penalty.alpha
         conjugate = penalty.conjugate(-G) if self.certified else None
         if conjugate is not None:
             gap = min(gap, max(size + float(np.vdot(G, V)) + conjugate, 0.0))
-        if self.certified and self.coupling.covariance is None:
+        if self.certified and self.coupling.inverse[0] is None:
             return gap
         # Any length of the proximal step serves; this one changes weights and zeros about equally.
         largest = float(np.abs(G).max(initial=0.0))
@@ -246,7 +232,7 @@ class CompositeBound:
         P = penalty.prox(V - length * G, length)
         R = (V - P) / length
         if not self.certified:
-            return relative_violation(R, self.gradient, np.array([self.value]))
+            return relative_violation(R, self.gradient, self.values)
         slack = size - penalty.value(P) - float(np.vdot(R - G, V - P))
         return min(gap, self.coupling.inverse_quadratic(R) + max(slack, 0.0))
 

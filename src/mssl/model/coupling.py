@@ -7,7 +7,8 @@ with a sparse :math:`P` (for p-MSSL :math:`\eta\Omega`) and a rank-one part that
 minimising over :math:`m` in :math:`\tfrac12\operatorname{tr}((W-m1^\top) P (W-m1^\top)^\top) + \|m\|^2/(2\tau^2)`
 leaves :math:`C = (P^{-1} + \tau^2 11^\top)^{-1}`, that is :math:`u = P1`, :math:`\rho = 1/(1/\tau^2 + 1^\top u)`.
 
-In code the weights are stored task by task: ``W`` has shape (K, d) and row k is :math:`w_k`.
+A ridge of the weights is part of C, and not of the mean: it is added to the diagonal. In code the weights are stored
+task by task: ``W`` has shape (K, d) and row k is :math:`w_k`.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ class Coupling:
         P⁻¹ where it is known (P positive definite); None for a singular P.
     mean_variance : float
         τ²; 0 when there is no shared mean.
+    ridge : ndarray of shape (K,) or None
+        What is added to the diagonal of C.
     """
 
     precision: TaskMatrix
     covariance: TaskMatrix | None = None
     mean_variance: float = 0.0
+    ridge: Array | None = None
 
     @classmethod
     def from_precision(
@@ -68,7 +72,7 @@ class Coupling:
 
     @cached_property
     def compressed(self) -> tuple[Index, Index, Array]:
-        """Row starts, columns and values of P, the diagonal always stored; plain arrays for the kernels."""
+        """Row starts, columns and values of P, the diagonal always stored."""
         if sparse.issparse(self.precision):
             P = self.precision
             return P.indptr.astype(np.int64), P.indices.astype(np.int64), P.data
@@ -78,6 +82,23 @@ class Coupling:
         starts = np.zeros(self.n_tasks + 1, dtype=np.int64)
         np.cumsum(kept.sum(axis=1), out=starts[1:])
         return starts, flat % self.n_tasks, self.precision.ravel()[flat]
+
+    @cached_property
+    def arrays(self) -> tuple[Index, Index, Array, Array, float]:
+        """C as the kernels take it: compressed rows of P with the ridge, u and ρ."""
+        starts, columns, values = self.compressed
+        if self.ridge is not None:
+            tasks = np.repeat(np.arange(self.n_tasks), np.diff(starts))
+            values = values + np.where(columns == tasks, self.ridge[tasks], 0.0)
+        return starts, columns, values, self.u, self.rho
+
+    @property
+    def prior(self) -> tuple[Array, Array, Array, float, float]:
+        """C and its inverse as dense tables for the kernels: P with the ridge, its inverse, u, ρ and τ²."""
+        P = self.precision if self.ridge is None else self.precision + np.diag(self.ridge)
+        inverse, tau = self.inverse
+        P, inverse = (np.require(matrix, float, ["C", "W"]) for matrix in (P, inverse))
+        return P, inverse, self.u, self.rho, tau
 
     @cached_property
     def matrix(self) -> sparse.csr_array:
@@ -102,23 +123,32 @@ class Coupling:
             return 0.0
         return float(1.0 / (1.0 / self.mean_variance + self.u.sum()))
 
+    @cached_property
+    def inverse(self) -> tuple[TaskMatrix | None, float]:
+        """A and t with C⁻¹ = A + t 11ᵀ; None for a singular C."""
+        if self.ridge is None or sparse.issparse(self.precision):
+            # The inverse without a ridge is larger: bounds hold with it, and need no table of all pairs.
+            return self.covariance, self.mean_variance
+        return positive_definite_inverse(self.dense()), 0.0
+
     def dot(self, W: Array) -> Array:
         """C W for weights stored (K, d)."""
         product = (self.matrix if self._is_sparse else self.precision) @ W
         if self.rho:
             product -= np.outer(self.rho * self.u, self.u @ W)  # u alone may be too large for a square
-        return np.asarray(product)
+        return np.asarray(product if self.ridge is None else product + self.ridge[:, None] * W)
 
     def diagonal(self) -> Array:
         """The diagonal of C."""
-        diagonal = self.precision.diagonal()
+        diagonal = self.precision.diagonal() + (0.0 if self.ridge is None else self.ridge)
         return np.asarray(diagonal - self.rho * self.u * self.u if self.rho else diagonal)
 
     def dense(self) -> Array:
         """C as an array."""
         P = self.precision.toarray() if sparse.issparse(self.precision) else self.precision
         root = np.sqrt(self.rho) * self.u
-        return np.asarray(P - np.outer(root, root) if self.rho else P)
+        C = P - np.outer(root, root) if self.rho else P
+        return np.asarray(C if self.ridge is None else C + np.diag(self.ridge))
 
     def value(self, W: Array) -> float:
         """½ tr(W C Wᵀ)."""
@@ -129,15 +159,14 @@ class Coupling:
         return np.asarray(self.rho * (self.u @ W))
 
     def inverse_quadratic(self, R: Array) -> float:
-        """½ tr(R C⁻¹ Rᵀ), with C⁻¹ = P⁻¹ + τ² 11ᵀ; infinite when P is singular."""
-        if self.covariance is None:
+        """½ tr(R C⁻¹ Rᵀ); infinite when C is singular."""
+        inverse, tau = self.inverse
+        if inverse is None:
             return float("inf")
-        is_diagonal = self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks
-        product = R / self.precision.diagonal()[:, None] if is_diagonal else self.covariance @ R
+        alone = inverse is self.covariance and self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks
+        product = R / self.precision.diagonal()[:, None] if alone else inverse @ R
         value = 0.5 * float(np.vdot(R, product))
-        if self.mean_variance > 0:
-            value += 0.5 * self.mean_variance * float(np.sum(R.sum(axis=0) ** 2))
-        return value
+        return value + 0.5 * tau * float(np.sum(R.sum(axis=0) ** 2)) if tau > 0 else value
 
 
 def positive_definite_inverse(matrix: Array) -> Array | None:

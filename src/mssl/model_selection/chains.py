@@ -27,7 +27,6 @@ from mssl.exceptions import ParameterError
 from mssl.losses import Loss
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Fits, Prepared, mean_of_settings, prepare, start_lambda_max
-from mssl.solvers.quadratic import GramQuadratic
 
 if TYPE_CHECKING:
     from mssl.estimators.base import MultiTaskEstimator
@@ -98,9 +97,11 @@ class Dataset:
 
 def _without_rows(prepared: Prepared) -> Prepared:
     """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
-    if prepared.design is None or prepared.rows is not None or not isinstance(prepared.base, GramQuadratic):
+    base = prepared.base
+    if prepared.design is None or prepared.rows is not None or base.by_rows:
         return prepared
-    return replace(prepared, design=prepared.design.without_rows(), data=None)
+    base = base.replaced(source=None) if base.formed else base
+    return replace(prepared, base=base, design=prepared.design.without_rows(), data=None)
 
 
 class PathPoint(NamedTuple):

@@ -150,11 +150,7 @@ class Unknowns:
         if self.matrix is None:
             return coupling
         dense = self.matrix.T @ (self.matrix.T @ coupling.dense()).T
-        return Coupling(dense, None if coupling.covariance is None else positive_definite_inverse(dense))
-
-    def ridge(self, ridge: Array) -> Array:
-        """Ridges on the rows of V for those on the tasks' weights."""
-        return ridge if self.matrix is None else np.asarray((self.matrix**2).T @ ridge)
+        return Coupling(dense, None if coupling.inverse[0] is None else positive_definite_inverse(dense))
 
     def task_sums(self, values: Array) -> Array:
         """Sums over the tasks that share a row of V, for values of all tasks."""

@@ -40,10 +40,8 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import ROUNDING, SLOW, Status, WeightStep, solve_cg
 from mssl.solvers.quadratic import (
-    FEW_TASKS,
     MANY_FEATURES,
-    DesignQuadratic,
-    GramQuadratic,
+    SMALL,
     Quadratic,
     StepProblem,
     pays_in_sets,
@@ -54,7 +52,6 @@ from mssl.solvers.quadratic import (
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 
 # All constants trade time against time; the certificate alone decides when a descent ends.
-_SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
 _LARGE = 10**6  # operations of a pass from which threads repay their start
 _MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
 _BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
@@ -107,7 +104,7 @@ def descend(
     WeightStep
     """
     loss = problem.loss
-    if not problem.certified:
+    if not problem.certificate.certified:
         return coordinate_descent(problem, W, tol=tol, max_iter=max_iter)
     if loss.n_features < MANY_FEATURES:
         step = coordinate_descent(problem, W, tol=tol, max_iter=min(_CREEPING, max_iter))
@@ -115,11 +112,10 @@ def descend(
             return step
         more = descend_on_support(problem, step.W, tol=tol, max_iter=max_iter - step.n_iter)
         return replace(more, n_iter=step.n_iter + more.n_iter)
-    by_rows, done = loss.pending if isinstance(loss, GramQuadratic) else loss, 0
-    if by_rows is not None and (problem.bound.curved or problem.bound.scalable) and pays_in_sets(by_rows.design):
+    done, whole = 0, not loss.by_rows and "gram" in vars(loss)
+    if not whole and (problem.bound.curved or problem.bound.scalable) and pays_in_sets(loss.rows.design):
         # If Grams can be formed, the descent leaves the sets for them sooner.
-        rows, densest = StepProblem(by_rows, problem.coupling, problem.penalty), 0.5 if by_rows is loss else _DENSE
-        step = descend_on_sets(rows, W, tol=tol, max_iter=max_iter, densest=densest)
+        step = descend_on_sets(problem, W, tol=tol, max_iter=max_iter, densest=0.5 if loss.by_rows else _DENSE)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return step
@@ -156,43 +152,24 @@ def coordinate_descent(
     --------
     >>> import numpy as np
     >>> from mssl.model.coupling import Coupling
-    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> step = coordinate_descent(problem, np.zeros((1, 2)), tol=1e-10)
     >>> step.W
     array([[1., 0.]])
     """
-    bound, W, loss = problem.bound, problem.single.allowed(W0), problem.loss
-    if isinstance(loss, DesignQuadratic):
-        run, gradient = _design_sweeps(loss, problem.coupling, problem.single, W)
-    elif bound.curved and W.size <= _SMALL and isinstance(problem.coupling.precision, np.ndarray):
-        return _in_one_call(loss, bound, W, tol, max_iter)
-    else:
-        run, gradient = _gram_sweeps(loss, problem.coupling, problem.single, W)
+    bound, loss, coupling = problem.bound, problem.loss, problem.coupling
+    W = bound.penalty.allowed(W0)
+    if not loss.by_rows and bound.curved and W.size <= SMALL**2 and isinstance(coupling.precision, np.ndarray):
+        # Bursts and certificates of a small problem in one compiled call.
+        tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear))
+        HW = plain(loss.product(W))
+        done, gap = weight_descent(tables, bound.penalty.kernel, coupling.prior, W, HW, float(tol), max_iter)
+        step = WeightStep.ended(W, gap, done, tol, limit=max_iter, idle=True)
+        assert step is not None
+        return step
+    run, gradient = (_design_sweeps if loss.by_rows else _gram_sweeps)(loss, coupling, bound.penalty, W)
     return descend_in_bursts(W, run, lambda V: bound(V, gradient()), tol, max_iter, bound.certified)
-
-
-def descends_in_one_call(problem: GramQuadratic) -> bool:
-    """Whether whole weight steps of compiled fits are the descent that :func:`descend` would choose: few weights."""
-    K, d = problem.n_tasks, problem.n_features
-    return K <= FEW_TASKS and K * d <= _SMALL and d < MANY_FEATURES
-
-
-def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: float, max_iter: int) -> WeightStep:
-    """Bursts and certificates of a small problem in one compiled call."""
-    coupling = bound.coupling
-    done, gap = weight_descent(
-        (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
-        bound.penalty.kernel,
-        (plain(coupling.precision), plain(np.asarray(bound.covariance)), coupling.u, coupling.rho, bound.mean_variance),
-        W,
-        plain(problem.product(W)),
-        float(tol),
-        max_iter,
-    )
-    step = WeightStep.ended(W, gap, done, tol, limit=max_iter, idle=True)
-    assert step is not None
-    return step
 
 
 def descend_in_bursts(
@@ -249,52 +226,42 @@ def spread_sweeps(
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
-def coupling_arrays(coupling: Coupling, ridge: Array | None = None) -> tuple[Index, Index, Array, Array, float]:
-    """C as the kernels take it: compressed rows of P, u and ρ; a ridge that is in no Gram is added to P's diagonal."""
-    starts, columns, values = coupling.compressed
-    if ridge is not None and np.any(ridge):
-        tasks = np.repeat(np.arange(coupling.n_tasks), np.diff(starts))
-        values = values + np.where(columns == tasks, ridge[tasks], 0.0)
-    return starts, columns, values, coupling.u, coupling.rho
-
-
-def _gram_sweeps(problem: GramQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
+def _gram_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
     """The descent on Grams: sweeps, and the gradient of loss plus coupling."""
-    HW, linear, mean = np.ascontiguousarray(problem.product(W)), plain(problem.linear), coupling.u @ W
-    loss = (plain(problem.gram), problem.task_scale, linear)
-    form = (coupling_arrays(coupling), penalty.kernel)
-    groups = independent_groups(coupling, W.size * problem.n_features)
+    HW, linear, mean = np.ascontiguousarray(loss.product(W)), plain(loss.linear), coupling.u @ W
+    tables, form = (plain(loss.gram), loss.task_scale, linear), (coupling.arrays, penalty.kernel)
+    groups = independent_groups(coupling, W.size * loss.n_features)
 
     def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
         shared = mean if len(groups) == 1 else mean.copy()
-        return gram_sweeps(loss, form, W, HW, shared, tasks, max_sweeps, goal)
+        return gram_sweeps(tables, form, W, HW, shared, tasks, max_sweeps, goal)
 
     return partial(spread_sweeps, groups, run=sweep), lambda: HW - linear + coupling.dot(W)
 
 
-def _design_sweeps(problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
+def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
     """The same on the features."""
-    moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
-    c, totals, mu, sums, h = map(plain, moments)
-    design = (problem.design.columns, c, totals, mu, sums, h)
-    form = (coupling_arrays(coupling, problem.ridge), penalty.kernel)
-    groups = independent_groups(coupling, len(problem.c) * problem.n_features)
+    rows, design = loss.rows, loss.rows.design
+    c, totals, means, sums, squares = map(
+        plain, (rows.c, rows.totals, rows.column_means, rows.column_sums, rows.squares)
+    )
+    tables, form = (design.columns, c, totals, means, sums, squares), (coupling.arrays, penalty.kernel)
+    groups = independent_groups(coupling, len(rows.c) * loss.n_features)
 
     def run(n_sweeps: int, enough: float) -> tuple[int, float]:
-        sigma = np.einsum("kd,kd->k", problem.column_means, W)
-        v = problem.c * (problem.target - problem.design.stored_dot(W))
-        state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
+        v = rows.c * (rows.target - design.stored_dot(W))
+        state = np.stack([np.einsum("kd,kd->k", rows.column_means, W), design.task_sums(v)], axis=1)
 
         def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            return design_sweeps(design, form, (W, v, state, coupling.u @ W), tasks, max_sweeps, goal)
+            return design_sweeps(tables, form, (W, v, state, coupling.u @ W), tasks, max_sweeps, goal)
 
         return spread_sweeps(groups, n_sweeps, enough, sweep)
 
-    return run, lambda: problem.gradient(W) + coupling.dot(W)
+    return run, lambda: loss.gradient(W) + coupling.dot(W)
 
 
 def descend_on_sets(
-    problem: StepProblem[DesignQuadratic],
+    problem: StepProblem[Quadratic],
     W0: Array,
     *,
     tol: float,
@@ -306,8 +273,8 @@ def descend_on_sets(
     Parameters
     ----------
     problem : StepProblem
-        Loss, coupling and a convex penalty on single weights. C is positive definite, or made so by the loss's
-        ridge; or else no weight is free of a penalty.
+        Loss with rows, coupling and a convex penalty on single weights. C is positive definite, or else no weight is
+        free of a penalty.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -327,18 +294,19 @@ def descend_on_sets(
     >>> import numpy as np
     >>> from mssl.data.design import Design
     >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
-    >>> loss = DesignQuadratic(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
+    >>> loss = Quadratic.of_rows(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> step = descend_on_sets(problem, np.zeros((1, 3)), tol=1e-9)
     >>> step.W.round(6)
     array([[0.777778, 0.      , 0.      ]])
     """
-    loss, penalty, bound = problem.loss, problem.single, problem.bound
+    loss, bound = problem.loss, problem.bound
+    penalty, rows = bound.penalty, loss.rows
     W = penalty.allowed(W0)
     sets = _Sets(loss, bound, W)
-    n_rows, d = loss.design.n_rows, loss.n_features
+    n_rows, d = rows.design.n_rows, loss.n_features
     largest_support = densest * float(np.minimum(n_rows, d).sum())
-    nothing = _NOTHING * float(np.dot(loss.c, loss.target**2))
+    nothing = _NOTHING * float(np.dot(rows.c, rows.target**2))
     done, idle = 0, False
     while True:
         G, values = sets.gradient()
@@ -369,13 +337,12 @@ def _wanted(W: Array, G: Array, penalty: EntrywisePenalty, n_rows: Index) -> Mas
 class _Sets:
     """The sets, the features in them and their Grams; the weights are changed in place."""
 
-    def __init__(self, problem: DesignQuadratic, bound: WeightBound, W: Array) -> None:
-        self.problem, self.bound, self.coupling, self.W = problem, bound, bound.coupling, W
-        self.root, self.null_values = np.sqrt(problem.c), problem.at_zero()[1]
+    def __init__(self, loss: Quadratic, bound: WeightBound, W: Array) -> None:
+        self.loss, self.rows, self.bound, self.coupling, self.W = loss, loss.rows, bound, bound.coupling, W
         K = len(W)
         self.members: Mask = np.zeros(W.shape, dtype=bool)
         self.features: list[Index] = [np.empty(0, dtype=np.int64) for _ in range(K)]
-        self.blocks = [np.empty((int(n), 0)) for n in problem.design.n_rows]
+        self.blocks = [np.empty((int(n), 0)) for n in self.rows.design.n_rows]
         self.gram, self.corners = np.empty(0), np.zeros(K + 1, dtype=np.int64)
         self.replace_members(W != 0)
 
@@ -398,9 +365,8 @@ class _Sets:
             self.blocks[k], self.features[k] = self.blocks[k][:, stay], self.features[k][stay]
         if not np.any(new):
             return
-        block = self.problem.block(k, new)
+        block = self.rows.block(k, new)
         gram[m:, m:] = block.T @ block
-        gram[m:, m:][np.diag_indices(block.shape[1])] += self.problem.ridge[k]
         gram[m:, :m] = block.T @ self.blocks[k]
         gram[:m, m:] = gram[m:, :m].T
         self.blocks[k] = np.concatenate([self.blocks[k].T, block.T]).T
@@ -408,16 +374,15 @@ class _Sets:
 
     def gradient(self) -> tuple[Array, Array]:
         """Of loss plus coupling, by one product with all features, (K, d); and the loss of each task, (K,)."""
-        problem, offsets = self.problem, self.problem.design.offsets
+        rows, design = self.rows, self.rows.design
         if not np.any(self.W):
-            return -problem.linear, self.null_values
-        r = self.root * problem.target
+            return -self.loss.linear, self.loss.constants
+        root = np.sqrt(rows.c)
+        r = root * rows.target
         for k, block in enumerate(self.blocks):
             if block.shape[1]:
-                r[offsets[k] : offsets[k + 1]] -= block @ self.W[k, self.features[k]]
-        coupled = self.coupling.dot(self.W) + problem.ridge[:, None] * self.W
-        values = 0.5 * (problem.design.task_sums(r**2) + problem.ridge * np.einsum("kd,kd->k", self.W, self.W))
-        return np.asarray(coupled - problem.design.backproject(self.root * r)), np.asarray(values)
+                r[design.offsets[k] : design.offsets[k + 1]] -= block @ self.W[k, self.features[k]]
+        return self.coupling.dot(self.W) - design.backproject(root * r), 0.5 * design.task_sums(r**2)
 
     def descend(self, tol: float, nothing: float, max_iter: int) -> WeightStep:
         """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing."""
@@ -425,10 +390,10 @@ class _Sets:
         sizes = np.array([len(task_features) for task_features in self.features])
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         tasks, features = np.repeat(np.arange(len(W)), sizes), np.concatenate(self.features)
-        q, HW = self.problem.linear[tasks, features], self._products()
+        q, HW = self.loss.linear[tasks, features], self._products()
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
-        sets, form = (self.gram, self.corners, features, starts, q), (coupling_arrays(coupling), penalty)
+        sets, form = (self.gram, self.corners, features, starts, q), (coupling.arrays, penalty)
         groups, slope = independent_groups(coupling, len(self.gram)), np.zeros(W.shape)
 
         def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
@@ -437,7 +402,7 @@ class _Sets:
 
         def gap(W: Array) -> float:
             slope[tasks, features] = HW - q
-            values = self.null_values + 0.5 * np.bincount(tasks, W[tasks, features] * (HW - 2 * q), len(W))
+            values = self.loss.constants + 0.5 * np.bincount(tasks, W[tasks, features] * (HW - 2 * q), len(W))
             return self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0), values)
 
         run = partial(spread_sweeps, groups, run=sweep)
@@ -488,14 +453,14 @@ def descend_on_support(
     Examples
     --------
     >>> import numpy as np
-    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> descend_on_support(problem, np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
     W, done, burst, progress, loss = W0, 0, _SWEEPS, _Progress(), problem.loss
     # With fewer rows than features a support has at most as many weights as there are rows.
-    n_rows = loss.design.n_rows if isinstance(loss, DesignQuadratic) else np.full(len(W0), W0.shape[1])
+    n_rows = loss.rows.design.n_rows if loss.by_rows else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
     while True:
         step = coordinate_descent(problem, W, tol=tol, max_iter=max(min(burst, max_iter - done), 0))
@@ -554,7 +519,7 @@ def _solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max
 def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, int]:
     """The minimiser over weights with the support of W, as if their signs could not change; the iterations made."""
     support, done = W != 0, 0
-    constant = np.where(support, problem.loss.linear - problem.single.slopes(W), 0.0)
+    constant = np.where(support, problem.loss.linear - problem.bound.penalty.slopes(W), 0.0)
 
     def operate(V: Array) -> Array:
         return np.where(support, problem.product(V), 0.0)

@@ -31,7 +31,7 @@ from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.base import Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.quadratic import Quadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     SingleFits,
@@ -115,7 +115,7 @@ class Prepared:
 
     Attributes
     ----------
-    base : GramQuadratic or DesignQuadratic
+    base : Quadratic
         The loss with all noise precisions 1; other losses than least squares to second order near the fit.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise variance, signal variance and sampling variance of a coefficient, task by task.
@@ -133,7 +133,7 @@ class Prepared:
         Missing targets, for residuals that are related across tasks.
     """
 
-    base: GramQuadratic | DesignQuadratic
+    base: Quadratic
     noise: Array
     signal: Array
     sampling: Array
@@ -163,25 +163,14 @@ class Prepared:
         if relates == "residual":
             return self._residual_problem(penalty)
         quadratic = self.base if (s == 1.0).all() else self.base.scaled(s)
-        ridge = penalty.ridges(s)
-        loss = quadratic.ridged(ridge) if self.rows is None else GLMLoss(self.rows, s, ridge, quadratic)
         return coefficient_problem(
-            loss,
+            quadratic if self.rows is None else GLMLoss(self.rows, s, quadratic),
             penalty,
             noise_precisions=s,
             curvatures=self.curvatures,
             solver=self.settings.solver,
             pooled=relates == "pooled",
-            rows=None if self.data is None or self.rows is not None else lambda: self._by_rows(s, ridge),
         )
-
-    def _by_rows(self, s: Array, ridge: Array) -> DesignQuadratic:
-        """The quadratic loss of the weights in the form of the rows."""
-        assert self.data is not None
-        assert self.design is not None
-        weights = self.data.row_weights
-        c = self.design.per_task(s) * weights
-        return DesignQuadratic(self.design, c, self.data.y, self.settings.fit_intercept, ridge)
 
     @cached_property
     def curvatures(self) -> Array:
@@ -313,7 +302,7 @@ def build_design(data: TaskData, settings: Settings) -> Design:
     return design.dearer(settings.factors(data.n_features))
 
 
-def mean_of_settings(base: GramQuadratic | DesignQuadratic, noise: Array, settings: Settings) -> float:
+def mean_of_settings(base: Quadratic, noise: Array, settings: Settings) -> float:
     """τ² as the settings say: cautiously estimated ("auto"), estimated (True), none (False) or given."""
     if isinstance(settings.shared_mean, str):
         return mean_variance(base, noise)

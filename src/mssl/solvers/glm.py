@@ -46,7 +46,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import ROUNDING, SLOW, Unknowns, WeightStep
 from mssl.solvers.linear import conjugate_gradient
-from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic, StepProblem, make_quadratic
+from mssl.solvers.quadratic import SMALL, Quadratic, StepProblem, make_quadratic
 from mssl.solvers.start import SingleFits, Spectra, moderate, spectra_of, variance_components
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
@@ -90,7 +90,7 @@ class Point:
     intercepts : ndarray of shape (K,)
         The best intercepts.
     loss : float
-        The loss above that of a perfect fit, noise precisions and ridge included.
+        The loss above that of a perfect fit, noise precisions included.
     """
 
     W: Array
@@ -246,36 +246,25 @@ class GLMLoss:
         Rows and loss.
     precisions : ndarray of shape (K,)
         The s_k.
-    ridge : ndarray of shape (K,), optional
-        Adds ½ r_k ‖w_k‖² to each task.
-    first : GramQuadratic or DesignQuadratic, optional
+    first : Quadratic, optional
         A quadratic near the loss in the weights, whose Hessian is the first one of Newton's steps.
     unknowns : Unknowns, optional
         What the weights are a function of; default they are the unknowns.
     """
 
     def __init__(
-        self,
-        rows: GLMRows,
-        precisions: Array,
-        ridge: Array | None = None,
-        first: Quadratic | None = None,
-        unknowns: Unknowns | None = None,
+        self, rows: GLMRows, precisions: Array, first: Quadratic | None = None, unknowns: Unknowns | None = None
     ) -> None:
         self.rows, self.precisions = rows, precisions
         self.unknowns = Unknowns() if unknowns is None else unknowns
-        self.weight_ridge = np.zeros(rows.design.n_tasks) if ridge is None else ridge
-        self.ridge = self.unknowns.ridge(self.weight_ridge)
         self.row_weights = rows.design.per_task(precisions) * rows.weights
-        self.reference = first.ridged(self.weight_ridge) if isinstance(first, GramQuadratic) else None
+        self.reference = None if first is None or first.by_rows else first
         self._last: Point | None = None
         self._derivatives: tuple[Point, Array, Array] | None = None
 
     def of_unknowns(self, unknowns: Unknowns) -> GLMLoss:
         """The same loss as a function of V; each task keeps its intercept."""
-        return (
-            self if unknowns.matrix is None else GLMLoss(self.rows, self.precisions, self.weight_ridge, None, unknowns)
-        )
+        return self if unknowns.matrix is None else GLMLoss(self.rows, self.precisions, None, unknowns)
 
     @property
     def n_tasks(self) -> int:
@@ -304,8 +293,6 @@ class GLMLoss:
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
             loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.perfect_fit))
-        if self.ridge.any():
-            loss += 0.5 * float(self.ridge @ np.einsum("kd,kd->k", V, V))
         self._last = Point(np.array(V), p, eta, b, loss)
         return self._last
 
@@ -334,19 +321,17 @@ class GLMLoss:
             rows = self.rows
             gradient, curvature = rows.loss.derivatives(rows.y, point.eta)
             slope = self.unknowns.gradient(rows.design.backproject(self.row_weights * gradient))
-            self._derivatives = (point, slope + self.ridge[:, None] * point.W, rows.weights * curvature)
+            self._derivatives = (point, slope, rows.weights * curvature)
         return self._derivatives
 
     def model(self, point: Point, *, observed: bool) -> Quadratic:
         """The quadratic that agrees with the loss to second order at a point."""
         rows = self.rows
         c, z = rows.working(point.predictor, point.eta, observed=observed)
-        made: Quadratic = rows.quadratic(rows.design.per_task(self.precisions) * c, z).ridged(self.weight_ridge)
-        made = made.of_unknowns(self.unknowns)
-        if isinstance(made, GramQuadratic):
-            # The gradient is the true one.
-            made = made.replaced(linear=made.product(point.W) - self.slope(point))
-        self.reference = made if isinstance(made, GramQuadratic) else None
+        made = rows.quadratic(rows.design.per_task(self.precisions) * c, z).of_unknowns(self.unknowns)
+        if not made.by_rows:
+            made = made.with_gradient(point.W, self.slope(point))  # the true one
+        self.reference = None if made.by_rows else made
         return made
 
     def fenchel(self, W: Array, scales: Array) -> Array:
@@ -356,8 +341,7 @@ class GLMLoss:
         u = rows.design.per_task(task_scales) * rows.loss.gradient(rows.y, point.eta)
         # The two are added entry by entry, since both can be large while their sum is small.
         terms = rows.loss.value(rows.y, point.eta) + rows.loss.conjugate(rows.y, u)
-        sums = self.unknowns.task_sums(rows.design.task_sums(self.row_weights * terms))
-        return np.asarray(sums + 0.5 * self.ridge * np.einsum("kd,kd->k", W, W) * (1.0 + scales**2))
+        return self.unknowns.task_sums(rows.design.task_sums(self.row_weights * terms))
 
     def at_zero(self) -> tuple[Array, Array]:
         """Gradient and value of each task, above that of a perfect fit, at W = 0."""
@@ -367,23 +351,14 @@ class GLMLoss:
         excess = 0.5 * rows.loss.deviance(rows.y, rows.loss.inverse_link(eta))
         return gradient, self.unknowns.task_sums(rows.design.task_sums(self.row_weights * excess))
 
-
-class NewtonProblem(StepProblem[GLMLoss]):
-    """A weight step with another loss than least squares."""
-
-    def at_zero(self) -> tuple[Array, float]:
-        """Gradient and value of the loss at zero."""
-        gradient, values = self.loss.at_zero()
-        return gradient, float(values.sum())
-
-    def smooth(self, V: Array, G: Array) -> float:
-        """Loss and coupling."""
-        return self.loss.value(V) + self.coupling.value(V)
+    def smooth(self, coupling: Coupling, V: Array, G: Array) -> float:
+        """Loss plus coupling."""
+        return self.value(V) + coupling.value(V)
 
 
 @np.errstate(all="ignore")  # steps beyond the range of numbers are refused
 def proximal_newton(
-    problem: NewtonProblem,
+    problem: StepProblem[GLMLoss],
     V: Array,
     solve: Callable[..., WeightStep],
     *,
@@ -395,7 +370,7 @@ def proximal_newton(
 
     Parameters
     ----------
-    problem : NewtonProblem
+    problem : StepProblem
         Loss, coupling and penalty; the Hessian of the loss may be replaced.
     V : ndarray of shape (K, d)
         Start.
@@ -426,7 +401,7 @@ def proximal_newton(
         gap = problem.certificate(point.W, G) if np.isfinite(point.loss) else np.inf
         idle = 0 if gap < SLOW * best or gain > _SMALLEST_GAIN * tol else idle + 1
         stuck = stuck or idle >= _PATIENCE
-        if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, problem.certified):
+        if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, problem.certificate.certified):
             return end
         best = min(best, gap)
         renew, reference, previous = poor or gap > _INNER * previous, loss.reference, gap
@@ -434,10 +409,10 @@ def proximal_newton(
         if reference is None or fresh:
             quadratic = loss.model(point, observed=renew)
         else:
-            quadratic = reference.replaced(linear=reference.product(point.W) - slope)
-        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
+            quadratic = reference.with_gradient(point.W, slope)
+        if quadratic.by_rows and quadratic.n_features <= SMALL:
             # A Newton step needs no more digits than its Gram has; sweeps over small Grams are one compiled call.
-            quadratic = GramQuadratic.of_rows(quadratic)
+            quadratic = quadratic.replaced(by_rows=False)
         target, step = point.W, StepProblem(quadratic, coupling, penalty)
         if spent < budget:
             goal = max(0.3 * tol, _INNER * gap)
@@ -449,7 +424,7 @@ def proximal_newton(
 
 
 def _search(
-    problem: NewtonProblem, point: Point, target: Array, G: Array, reach: float, rounding: float
+    problem: StepProblem[GLMLoss], point: Point, target: Array, G: Array, reach: float, rounding: float
 ) -> tuple[Point | None, bool, float, float]:
     """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
 
@@ -518,9 +493,7 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     return fits._replace(sampling=_sampling(rows, fits, spectra, W, typical, plenty))
 
 
-def _components(
-    base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None
-) -> tuple[Spectra, Array, Array]:
+def _components(base: Quadratic, freedom: Array, noise: Array | None) -> tuple[Spectra, Array, Array]:
     spectra = spectra_of(base, freedom)
     return spectra, *variance_components(spectra, noise)
 
@@ -531,7 +504,7 @@ def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 def _ridge_fit(
     rows: GLMRows,
-    base: GramQuadratic | DesignQuadratic,
+    base: Quadratic,
     noise: Array,
     variances: Array,
     W: Array,
@@ -540,24 +513,22 @@ def _ridge_fit(
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
     loss = GLMLoss(rows, s, first=base.scaled(s))
-    problem = NewtonProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
+    problem = StepProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
     step = proximal_newton(
         problem, W, conjugate_gradient, tol=enough * max(1.0, abs(loss.value(W))), max_iter=_MAX_STEPS
     )
     return loss, loss.evaluate(step.W)
 
 
-def _near_quadratic(
-    loss: GLMLoss, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
-) -> GramQuadratic | DesignQuadratic:
+def _near_quadratic(loss: GLMLoss, point: Point, base: Quadratic, *, reuse: bool) -> Quadratic:
     """The quadratic at a point; with ``reuse`` it has the Hessian of the fit's last steps, if the fit formed one.
 
     With many rows a Hessian costs more than all else, and those of the last steps hardly differ.
     """
     reference = loss.reference
-    formed = reference is not None and not np.may_share_memory(reference.gram, getattr(base, "gram", None))
+    formed = reference is not None and (base.by_rows or not np.may_share_memory(reference.gram, base.gram))
     if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
-        return reference.replaced(linear=reference.product(point.W) - loss.slope(point))
+        return reference.with_gradient(point.W, loss.slope(point))
     return loss.rows.working_quadratic(point.predictor, point.intercepts)
 
 

@@ -40,11 +40,8 @@ from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.quadratic import (
-    BATCHED_UP_TO,
     EPS,
-    FEW_TASKS,
-    DesignQuadratic,
-    GramQuadratic,
+    SMALL,
     Quadratic,
     StepProblem,
     preconditioners,
@@ -77,19 +74,22 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     Examples
     --------
     >>> import numpy as np
-    >>> loss = GramQuadratic(np.stack([np.eye(2), 3 * np.eye(2)]), np.array([[2.0, 4], [4, 8]]), np.zeros(2))
+    >>> loss = Quadratic(np.stack([np.eye(2), 3 * np.eye(2)]), np.array([[2.0, 4], [4, 8]]), np.zeros(2))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(2)))
     >>> conjugate_gradient(problem, np.zeros((2, 2)), tol=1e-12).W
     array([[1., 2.],
            [1., 2.]])
     """
-    W, done = np.array(W0, dtype=float), 0
+    W, done = np.array(W0, dtype=float, order="C"), 0
     loss, coupling = problem.loss, problem.coupling
-    if isinstance(loss, GramQuadratic) and coupling.covariance is not None and solves_in_one_call(loss):
-        step = _in_one_call(loss, coupling, W, tol, max_iter)
-        if step.status is Status.CONVERGED:
-            return step
-        W, done = step.W, step.n_iter
+    if solves_in_one_call(loss) and coupling.inverse[0] is not None:
+        tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear))
+        HW = plain(loss.product(W))
+        done, gap = weight_system(tables, coupling.prior, W, HW, kept_inverses(loss), float(tol), max_iter)
+        if gap <= tol:
+            return WeightStep(W, gap, done, Status.CONVERGED)
+        if not np.isfinite(gap):
+            W, done = np.array(W0, dtype=float), 0
     step = conjugate_gradients(
         problem.product,
         lambda V: loss.linear - problem.product(V),
@@ -102,38 +102,17 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     return replace(step, n_iter=done + step.n_iter)
 
 
-def solves_in_one_call(problem: GramQuadratic) -> bool:
+def solves_in_one_call(loss: Quadratic) -> bool:
     """Whether the compiled call serves where C ≻ 0: few tasks and features with Grams of their own."""
-    small = problem.n_tasks <= FEW_TASKS and problem.n_features <= BATCHED_UP_TO
-    return small and (problem.n_tasks == 1 or not problem.is_shared) and not np.any(problem.ridge)
+    few = loss.n_tasks <= SMALL and loss.n_features <= SMALL
+    return few and not loss.by_rows and (loss.n_tasks == 1 or not loss.is_shared)
 
 
-def kept_inverses(problem: GramQuadratic) -> tuple[Array, Array]:
-    """Ridges and inverses of the compiled call's preconditioner, kept with the problem; at first none."""
-    K, d = problem.linear.shape
-    kept: tuple[Array, Array] = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
+def kept_inverses(loss: Quadratic) -> tuple[Array, Array]:
+    """Ridges and inverses of the compiled call's preconditioner, kept with the loss; at first none."""
+    K, d = loss.linear.shape
+    kept: tuple[Array, Array] = loss.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
     return kept
-
-
-def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: float, max_iter: int) -> WeightStep:
-    """The same in one compiled call; the preconditioner is kept with the problem."""
-    W = np.array(W0, dtype=float, order="C")
-    kept = kept_inverses(problem)
-    made, gap = weight_system(
-        (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
-        (
-            *(plain(coupling.precision), plain(np.asarray(coupling.covariance))),
-            *(coupling.u, coupling.rho, coupling.mean_variance),
-        ),
-        W,
-        plain(problem.product(W)),
-        kept,
-        float(tol),
-        max_iter,
-    )
-    if not np.isfinite(gap):
-        return WeightStep(W0, np.inf, 0, Status.STALLED)
-    return WeightStep(W, gap, made, Status.CONVERGED if gap <= tol else Status.STALLED)
 
 
 def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
@@ -146,7 +125,7 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
 
     Parameters
     ----------
-    problem : GramQuadratic or DesignQuadratic
+    problem : Quadratic
         The loss.
     bound : WeightBound
         The bound.
@@ -161,7 +140,7 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
         * problem.n_features
         * (curvature * np.abs(W).max(axis=1, initial=0.0) + np.abs(problem.linear).max(axis=1, initial=0.0))
     )
-    variances = bound.covariance.diagonal() + bound.mean_variance
+    variances = bound.covariance.diagonal() + bound.coupling.inverse[1]
     return 0.5 * float(errors**2 @ variances)
 
 
@@ -179,7 +158,7 @@ def solve_exactly(step: StepProblem[Quadratic], *, tol: float) -> WeightStep | N
     Examples
     --------
     >>> import numpy as np
-    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.ones(1))), tol=1e-12)
     >>> step.W.round(12), step.status is Status.CONVERGED
     (array([[1.33333333, 0.16666667]]), True)
@@ -213,7 +192,8 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     root, prior = own, np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ own)
     if tau > 0:
         root, prior = np.column_stack([own, np.full(K, tau)]), linalg.block_diag(prior, np.ones((1, 1)))
-    parts = [(row, *_factor(problem, k)) for k, row in zip(tasks.tolist(), root, strict=True)]
+    ridges = np.zeros(problem.n_tasks) if coupling.ridge is None else coupling.ridge
+    parts = [(row, *_factor(problem, k, ridges[k])) for k, row in zip(tasks.tolist(), root, strict=True)]
     M, t = np.concatenate([np.kron(row, A) for row, A, _ in parts]), np.concatenate([b for _, _, b in parts])
     if not (np.isfinite(M).all() and np.isfinite(t).all()):
         return np.full((K, d), np.nan), np.nan
@@ -250,19 +230,19 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     return root @ Z, gap + 0.5 * (float(of_rows @ of_rows) + float(of_prior**2))
 
 
-def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:
-    """A and b with the loss of task k = ½ ‖A w − b‖² + constant, in at most d (with a ridge 2 d) rows."""
-    if isinstance(problem, GramQuadratic) and problem.rows is not None:
-        problem = problem.rows
+def _factor(problem: Quadratic, k: int, ridge: float) -> tuple[Array, Array]:
+    """A and b with loss and ridge of task k = ½ ‖A w − b‖² + constant, in at most d (with a ridge 2 d) rows."""
     d = problem.n_features
-    if isinstance(problem, DesignQuadratic):
-        rows = slice(*problem.design.offsets[k : k + 2])
-        b = np.sqrt(problem.c[rows]) * problem.target[rows]
-        table, _ = triangle(np.column_stack([problem.block(k), b]), d)
-        if problem.ridge[k] > 0:
-            table = np.concatenate([table, np.sqrt(problem.ridge[k]) * np.eye(d, d + 1)])
-        return table[:, :d], table[:, d]
-    values, vectors = np.linalg.eigh(problem.gram_of(k, np.ones(d, dtype=bool)))
-    known = values > d * EPS * max(float(values[-1]), 0.0)
-    roots = np.sqrt(values[known])
-    return roots[:, None] * vectors[:, known].T, (vectors[:, known].T @ problem.linear[k]) / roots
+    if problem.source is not None:
+        rows = problem.rows
+        own = slice(*rows.design.offsets[k : k + 2])
+        table, _ = triangle(np.column_stack([rows.block(k), np.sqrt(rows.c[own]) * rows.target[own]]), d)
+        A, b = table[:, :d], table[:, d]
+    else:
+        values, vectors = np.linalg.eigh(problem.gram_of(k, np.ones(d, dtype=bool)))
+        known = values > d * EPS * max(float(values[-1]), 0.0)
+        roots = np.sqrt(values[known])
+        A, b = roots[:, None] * vectors[:, known].T, (vectors[:, known].T @ problem.linear[k]) / roots
+    if ridge > 0:
+        A, b = np.concatenate([A, np.sqrt(ridge) * np.eye(d)]), np.concatenate([b, np.zeros(d)])
+    return A, b

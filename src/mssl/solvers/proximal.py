@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.penalties import L21
 from mssl.solvers.base import SLOW, Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem
+from mssl.solvers.quadratic import Quadratic, StepProblem
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
@@ -53,12 +52,12 @@ def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float,
     return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
-def accelerated(problem: StepProblem[Any], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
+def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """FISTA with restarts at one product an iteration: gradients of a quadratic extrapolate as the weights do.
 
     Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
     """
-    operate, penalty, certificate, certified = problem.product, problem.penalty, problem.certificate, problem.certified
+    operate, penalty, certificate = problem.product, problem.penalty, problem.certificate
     V = np.array(V0, dtype=float)
     HV = operate(V) if np.any(V) else np.zeros_like(V)
     q = problem.loss.linear
@@ -72,7 +71,7 @@ def accelerated(problem: StepProblem[Any], V0: Array, *, tol: float, max_iter: i
             if gap < SLOW * least:
                 least, last_fall = gap, iteration
             idle = iteration - last_fall >= _PATIENCE
-            if end := WeightStep.ended(V, gap, iteration, tol, limit=max_iter, idle=idle, bound=certified):
+            if end := WeightStep.ended(V, gap, iteration, tol, limit=max_iter, idle=idle, bound=certificate.certified):
                 return end
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         push = (momentum - 1.0) / following if penalty.convex else 0.0
@@ -106,10 +105,14 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
     ``max_iter`` counts sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
     """
     V, quadratic, coupling = np.array(V0, dtype=float), problem.loss, problem.coupling
-    d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
+    d, has_grams = V.shape[1], not quadratic.by_rows
+    starts, columns, values, *_ = coupling.arrays
     # Sums of |C|'s rows: a diagonal matrix above C.
-    links = (*coupling.compressed, None, 0.0), np.abs(coupling.precision).sum(axis=1)
-    scales, alpha = _scales(quadratic), float(penalty.alpha)
+    links = (starts, columns, values, None, 0.0), np.add.reduceat(np.abs(values), starts[:-1])
+    alpha, scales = float(penalty.alpha), plain(quadratic.task_scale)
+    common = None if has_grams else quadratic.rows.design.common_weights(quadratic.rows.c)
+    if not has_grams:
+        scales = np.ones(len(V)) if common is None else common[1]
     members: Mask = np.zeros(d, dtype=bool)
     grams = np.empty((0, 0, 0))
     done, size, previous = 0, _FIRST, np.inf
@@ -122,7 +125,7 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
             return end
         wanted = _working_set(V, G, penalty.alpha, size, 0.5 if has_grams else 1.0)
         if np.any(wanted & ~members):
-            members, grams = wanted, sub_grams(quadratic, wanted)
+            members, grams = wanted, sub_grams(quadratic, wanted, 1 if common else len(V))
         elif gap > SLOW * previous:
             return WeightStep(V, gap, done, Status.STALLED)
         every = members.all()
@@ -151,24 +154,9 @@ def _working_set(V: Array, G: Array, alpha: float, size: int, all_from: float) -
     return members if members.sum() <= all_from * d else np.ones(d, dtype=bool)
 
 
-def sub_grams(quadratic: Quadratic, members: Mask) -> Array:
-    """H_k of some features, (K or 1, m, m), task scales left out."""
-    if isinstance(quadratic, GramQuadratic):
-        features = np.flatnonzero(members)
-        whole = quadratic.gram
-        return plain(whole if len(features) == len(members) else whole[:, features[:, None], features])
-    n_grams = quadratic.n_tasks if _common(quadratic) is None else 1
-    return np.stack([quadratic.gram_of(k, members) for k in range(n_grams)])
-
-
-def _scales(quadratic: Quadratic) -> Array:
-    if isinstance(quadratic, GramQuadratic):
-        return plain(quadratic.task_scale)
-    common = _common(quadratic)
-    return np.ones(quadratic.n_tasks) if common is None else common
-
-
-def _common(quadratic: DesignQuadratic) -> Array | None:
-    """Factors of one Gram that all tasks have in common, if there is one; with ridges there is none."""
-    common = quadratic.design.common_weights(quadratic.c)
-    return None if common is None or np.any(quadratic.ridge) else common[1]
+def sub_grams(quadratic: Quadratic, members: Mask, n_grams: int) -> Array:
+    """H_k of some features, (K or 1, m, m): by rows those of the first tasks, otherwise with task scales left out."""
+    if quadratic.by_rows:
+        return np.stack([quadratic.gram_of(k, members) for k in range(n_grams)])
+    features = np.flatnonzero(members)
+    return plain(quadratic.gram if members.all() else quadratic.gram[:, features[:, None], features])

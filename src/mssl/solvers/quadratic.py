@@ -1,18 +1,17 @@
-r"""The quadratic loss of the weight step, intercepts eliminated, in two forms with one interface.
+r"""The quadratic loss of the weight step, intercepts eliminated, and the problem of one step.
 
 .. math:: \ell(W) = \sum_k \min_{b_k} \tfrac12 \sum_i c_{ki} (z_{ki} - \tilde x_{ki} \cdot w_k - b_k)^2
                   = \sum_k \tfrac12 w_k^\top H_k w_k - q_k \cdot w_k + \text{constant}
 
-:class:`GramQuadratic` holds the :math:`H_k`: every alternation, path point and fold reuses them.
-:class:`DesignQuadratic` multiplies by the features: for fewer rows than features, or where Grams do not fit.
-Weights are stored (K, d), row k is :math:`w_k`.
+:class:`Quadratic` holds the :math:`H_k`, which every alternation, path point and fold reuses, and the :class:`Rows`
+behind them. It multiplies by the rows where there are fewer rows than features, where Grams do not fit, or where Grams
+have no digits left. Weights are stored (K, d), row k is :math:`w_k`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +22,7 @@ from mssl._typing import Array, Mask
 from mssl._validation import warn
 from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
-from mssl.model.bounds import CompositeBound, WeightBound, quadratic_duality
+from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Unknowns
@@ -32,56 +31,230 @@ Apply = Callable[[Array], Array]
 
 EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
-STALE_RIDGE = (
-    2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
-)
-FEW_TASKS = 64  # tasks up to which one compiled call with a dense coupling beats separate products
+STALE_RIDGE = 2.0  # factor of the ridge up to which an old preconditioner serves: more iterations, fewer factorisations
+SMALL = 64  # tasks, and features of each, up to which one compiled call with dense matrices beats separate products
 _LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be singular: what sums of products round by
-BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
-_ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions cost less than a few preconditioned iterations
-_BLOCKWISE = 20  # at least so many come before it
-
-
+_BLOCKWISE = 20  # iterations at least that come before it; or as many as cost as much, 1e-7 of the cube of its unknowns
 _MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
 
 
-class _Quadratic(ABC):
-    """What both forms have in common: the terms :math:`q_k` and the loss of each task at W = 0."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Weighted rows of all tasks: what a loss is made of.
 
-    linear: Array
-    constants: Array
+    Attributes
+    ----------
+    design : Design
+        Features.
+    c : ndarray of shape (N,)
+        Row weights ≥ 0.
+    target : ndarray of shape (N,)
+        Targets, less the means of their tasks where intercepts are free.
+    intercept : bool
+        Whether each task has a free intercept.
+    """
+
+    design: Design
+    c: Array
+    target: Array
+    intercept: bool
+
+    @cached_property
+    def totals(self) -> Array:
+        """Σ_i c_i, (K,)."""
+        return self.design.task_sums(self.c)
+
+    @cached_property
+    def column_sums(self) -> Array:
+        """Σ_i c_i a_ij with the stored columns, (K, d)."""
+        return self.design.stored_sums(self.c)
+
+    @cached_property
+    def column_means(self) -> Array:
+        """What has to be subtracted from the stored columns: their mean, or the shift without intercepts, (K, d)."""
+        if self.intercept:
+            return self.column_sums / _positive(self.totals)[:, None]
+        return np.zeros(self.column_sums.shape) if self.design.shift is None else self.design.shift
+
+    @cached_property
+    def squares(self) -> Array:
+        """Diagonals of the Grams, (K, d)."""
+        mu, squares = self.column_means, self.design.stored_squares(self.c)
+        centred = squares - 2 * mu * self.column_sums + self.totals[:, None] * mu**2
+        return np.where(centred > 1e-14 * squares, centred, 0.0)
+
+    def fitted(self, W: Array) -> Array:
+        """X̃w less its weighted task means where intercepts are free."""
+        if not np.any(W):
+            return np.zeros(len(self.c))
+        fit = self.design.predictor(W)
+        if not self.intercept:
+            return fit
+        return fit - self.design.per_task(self.design.task_sums(self.c * fit) / _positive(self.totals))
+
+    def residual(self, W: Array) -> Array:
+        """Residual z − X̃w − b with the minimising intercepts, (N,)."""
+        return self.target - self.fitted(W)
+
+    def block(self, k: int, features: Mask | None = None) -> Array:
+        """√c (X̃_k − means) as a dense (n_k, d) array, or some of its columns."""
+        store, design = self.design.columns, self.design
+        n, d = int(design.n_rows[k]), design.n_features
+        first, last = store.base[k], store.base[k] + d
+        data = store.data[store.indptr[first] : store.indptr[last]]
+        chosen = slice(None) if features is None else features
+        if store.is_sparse:
+            starts = store.indptr[first : last + 1] - store.indptr[first]
+            places = store.indices[store.indptr[first] : store.indptr[last]] + store.row_start[k] - design.offsets[k]
+            dense = sparse.csc_array((data, places, starts), shape=(n, d))[:, chosen].toarray()
+        else:
+            dense = data.reshape(d, n)[chosen].T
+        weights = self.c[design.offsets[k] : design.offsets[k + 1]]
+        return np.asarray(np.sqrt(weights)[:, None] * (dense - self.column_means[k][chosen]))
+
+
+class Quadratic:
+    """Quadratic loss on Grams or rows.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (K, d, d) or (1, d, d), or None
+        H_k, or one G for all tasks, with H_k = scale[k] · gram[k]. None leaves it to be formed from the rows when it is
+        first asked for, since a strong penalty may never need it.
+    linear : ndarray of shape (K, d)
+        q_k.
+    constants : ndarray of shape (K,)
+        Loss of each task at W = 0.
+    scale : ndarray of shape (K,), optional
+        The factors of the Grams and of the source's row weights; default ones.
+    target_means, feature_means : ndarrays of shapes (K,) and (K, d), optional
+        Weighted means from which :meth:`intercepts` are computed; default zeros.
+    source : Rows, optional
+        The rows, at scale 1.
+    by_rows : bool
+        Whether products are those with the rows: no d × d matrix is formed, and values and gradients keep all digits.
+    """
+
+    def __init__(
+        self,
+        gram: Array | None,
+        linear: Array,
+        constants: Array,
+        scale: Array | None = None,
+        target_means: Array | None = None,
+        feature_means: Array | None = None,
+        source: Rows | None = None,
+        by_rows: bool = False,
+    ) -> None:
+        if gram is not None:
+            self.gram = gram
+        self.linear, self.constants, self.source, self.by_rows = linear, constants, source, by_rows
+        self.target_means, self.feature_means = target_means, feature_means
+        self.task_scale = np.ones(len(linear)) if scale is None else np.asarray(scale, dtype=float)
+        self.is_shared = gram is not None and len(gram) == 1
+        self.n_tasks, self.n_features = linear.shape
+        self.kept: dict[str, Any] = {}  # what solvers keep for their next call
+
+    @classmethod
+    def of_rows(cls, design: Design, c: Array, z: Array, intercept: bool = True, *, by_rows: bool = True) -> Quadratic:
+        """The loss of rows with weights c and targets z."""
+        rows, target_means = _about_means(design, c, z, intercept)
+        weighted = rows.c * rows.target
+        # With Σ c·target = 0 the features need no centring here.
+        linear, constants = design.backproject(weighted), 0.5 * design.task_sums(weighted * rows.target)
+        return cls(None, linear, constants, None, target_means, None, rows, by_rows)
+
+    def replaced(self, **changes: Any) -> Quadratic:
+        """A copy with other attributes; Grams are shared, and what solvers keep as long as the scale is the same."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self) | changes)
+        if changes.keys() & {"task_scale", "source"}:
+            made.kept = {}
+            for name in ("rows", "diagonal"):
+                vars(made).pop(name, None)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"kept": {}}
 
     @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return len(self.linear)
+    def formed(self) -> bool:
+        """Whether there are Grams, or they are never needed."""
+        return self.by_rows or "gram" in vars(self)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return int(self.linear.shape[1])
+    def with_gradient(self, W: Array, slope: Array) -> Quadratic:
+        """The same Hessian with the gradient ``slope`` at W."""
+        made = self.replaced(linear=self.product(W) - slope)
+        made.source = None
+        return made
+
+    def on_rows(self) -> Quadratic:
+        """The same loss with all its digits, where its rows are known."""
+        return self if self.source is None else self.replaced(by_rows=True, is_shared=False)
+
+    def scaled(self, s: Array) -> Quadratic:
+        """The same loss with task k multiplied by s_k."""
+        scale = s * self.task_scale
+        return self.replaced(linear=s[:, None] * self.linear, constants=s * self.constants, task_scale=scale)
+
+    def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
+        """The same loss as a function of V; it knows no intercepts."""
+        if unknowns.matrix is None:
+            return self
+        linear, constants = unknowns.gradient(self.linear), unknowns.task_sums(self.constants)
+        scale = np.asarray((unknowns.matrix**2).T @ self.task_scale)
+        if not unknowns.pooled:
+            source = self.source
+            if source is not None:
+                source = replace(source, target=source.target / source.design.per_task(unknowns.matrix.diagonal()))
+            return self.replaced(linear=linear, task_scale=scale, source=source)
+        if self.is_shared:
+            return Quadratic(self.gram, linear, constants, scale)
+        return Quadratic(np.tensordot(self.task_scale, self.gram, axes=1)[None], linear, constants)
+
+    @cached_property
+    def gram(self) -> Array:
+        """H_k, (K, d, d), or G, (1, d, d), scales left out."""
+        assert self.source is not None
+        return self.source.design.gram(self.source.c, intercept=self.source.intercept)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows with weights that include the scales."""
+        assert self.source is not None
+        if (self.task_scale == 1.0).all():
+            return self.source
+        return replace(self.source, c=self.source.design.per_task(self.task_scale) * self.source.c)
 
     @property
     def null_value(self) -> float:
         """The loss at W = 0."""
         return float(self.constants.sum())
 
-    @abstractmethod
     def product(self, V: Array) -> Array:
         """H_k v_k."""
+        if self.by_rows:
+            return self.rows.design.backproject(self.rows.c * self.rows.fitted(V))
+        if self.is_shared:
+            return np.asarray((V @ self.gram[0]) * self.task_scale[:, None])
+        return gram_products(np.ascontiguousarray(self.gram), self.task_scale, np.ascontiguousarray(V))
 
     def gradient(self, W: Array) -> Array:
-        """H_k w_k − q_k."""
+        """H_k w_k − q_k; by rows −X̃ᵀ(c · residual)."""
+        if self.by_rows:
+            return -self.rows.design.backproject(self.rows.c * self.rows.residual(W))
         return self.product(W) - self.linear
 
-    @abstractmethod
     def task_values(self, W: Array) -> Array:
         """Loss of each task."""
+        if self.by_rows:
+            return np.asarray(0.5 * self.rows.design.task_sums(self.rows.c * self.rows.residual(W) ** 2))
+        return np.asarray(self.constants + np.einsum("kd,kd->k", W, 0.5 * self.product(W) - self.linear))
 
     def value(self, W: Array) -> float:
         """The loss."""
@@ -95,154 +268,33 @@ class _Quadratic(ABC):
         """Gradient and value of each task at W = 0."""
         return -self.linear, self.constants
 
-
-class GramQuadratic(_Quadratic):
-    """Quadratic loss in the form of Gram matrices.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (K, d, d) or (1, d, d), or DesignQuadratic
-        H_k, or one G for all tasks with H_k = scale[k] · G; or the rows from which Grams are formed when first asked
-        for, since a strong penalty may never need them.
-    linear : ndarray of shape (K, d)
-        q_k.
-    constants : ndarray of shape (K,)
-        Loss of each task at W = 0.
-    scale : ndarray of shape (K,), optional
-        The factors of a common Gram; default ones.
-    target_means, feature_means : ndarray of shapes (K,) and (K, d), optional
-        Weighted means from which :meth:`intercepts` are computed; default zeros.
-    ridge : ndarray of shape (K,), optional
-        Ridges r_k that the H_k contain, which bounds may use; default zeros.
-
-    Attributes
-    ----------
-    rows : DesignQuadratic or None
-        The rows from which Grams are formed.
-    """
-
-    def __init__(
-        self,
-        gram: Array | DesignQuadratic,
-        linear: Array,
-        constants: Array,
-        scale: Array | None = None,
-        target_means: Array | None = None,
-        feature_means: Array | None = None,
-        ridge: Array | None = None,
-    ) -> None:
-        self.rows = gram if isinstance(gram, DesignQuadratic) else None
-        if not isinstance(gram, DesignQuadratic):
-            self.gram = gram
-        self.linear, self.constants, self.scale = linear, constants, scale
-        self.target_means, self.feature_means = target_means, feature_means
-        self.ridge = np.zeros(len(linear)) if ridge is None else ridge
-        self.task_scale = np.ones(len(linear)) if scale is None else np.asarray(scale, dtype=float)
-
-    @classmethod
-    def of_rows(cls, rows: DesignQuadratic) -> GramQuadratic:
-        """The same loss as that of the rows, with Grams to be formed when first asked for."""
-        means = rows.feature_sums / rows.safe_totals[:, None] if rows.intercept else None
-        return cls(rows, rows.linear, rows.constants, None, rows.target_means, means, rows.ridge)
-
-    def replaced(self, **changes: Any) -> GramQuadratic:
-        """A copy with some attributes replaced; it shares the Grams and their eigendecomposition."""
-        names = ("linear", "constants", "scale", "target_means", "feature_means", "ridge")
-        fields = {name: getattr(self, name) for name in names}
-        fields["gram"] = self.gram if self.pending is None else self.pending
-        made = GramQuadratic(**(fields | changes))
-        if "eigen" in self.__dict__ and "gram" not in changes:
-            made.eigen = self.eigen
-        if not changes.keys() & {"gram", "scale"}:
-            made.kept = self.kept
-        return made
-
-    @property
-    def pending(self) -> DesignQuadratic | None:
-        """The rows from which Grams would be formed, while they are not."""
-        return None if "gram" in self.__dict__ else self.rows
-
-    def with_separate_grams(self) -> GramQuadratic:
-        """A copy that forms its Grams for itself, so that the path of a fit does not depend on other fits."""
-        return self if self.pending is None else self.replaced()
-
-    def scaled(self, s: Array) -> GramQuadratic:
-        """The same loss with task k multiplied by s_k."""
-        changes = {"linear": s[:, None] * self.linear, "constants": s * self.constants, "ridge": s * self.ridge}
-        return self.replaced(gram=self.gram, scale=s * self.task_scale, **changes)
-
-    def of_unknowns(self, unknowns: Unknowns) -> GramQuadratic:
-        """The same loss as a function of V; it knows no intercepts."""
-        if unknowns.matrix is None:
-            return self
-        scale, n = unknowns.ridge(self.task_scale), unknowns.matrix.shape[1]
-        gram = self.gram
-        if unknowns.pooled and not self.is_shared:
-            gram, scale = np.tensordot(self.task_scale, self.gram, axes=1)[None], np.ones(n)
-        linear, constants = unknowns.gradient(self.linear), unknowns.task_sums(self.constants)
-        return GramQuadratic(gram, linear, constants, scale, ridge=unknowns.ridge(self.ridge))
-
-    def ridged(self, ridge: Array) -> GramQuadratic:
-        """With ½ r_k ‖w_k‖² added to each task: an addition to the Grams."""
-        if not np.any(ridge):
-            return self
-        if self.pending is not None:
-            return GramQuadratic.of_rows(self.pending.ridged(ridge))
-        share = ridge / self.task_scale
-        one = self.is_shared and np.ptp(share) <= 1e-14 * float(share.max())
-        gram = np.array(self.gram if one or not self.is_shared else np.repeat(self.gram, self.n_tasks, axis=0))
-        np.einsum("kdd->kd", gram)[...] += share[: len(gram), None]
-        return self.replaced(gram=gram, ridge=self.ridge + ridge)
-
-    @cached_property
-    def gram(self) -> Array:
-        """H_k, (K, d, d), or G, (1, d, d), ridges included."""
-        assert self.rows is not None
-        gram = self.rows.design.gram(self.rows.c, intercept=self.rows.intercept)
-        if np.any(self.rows.ridge):
-            np.einsum("kdd->kd", gram)[...] += self.rows.ridge[:, None]
-        return gram
-
-    @property
-    def is_shared(self) -> bool:
-        """One Gram for all tasks."""
-        return self.rows is None and len(self.gram) == 1
-
-    def product(self, V: Array) -> Array:
-        """H_k v_k."""
-        if self.is_shared:
-            return np.asarray((V @ self.gram[0]) * self.task_scale[:, None])
-        return gram_products(np.ascontiguousarray(self.gram), self.task_scale, np.ascontiguousarray(V))
-
-    def task_values(self, W: Array) -> Array:
-        """Loss of each task."""
-        return np.asarray(self.constants + np.einsum("kd,kd->k", W, 0.5 * self.product(W) - self.linear))
+    def smooth(self, coupling: Coupling, W: Array, G: Array) -> float:
+        """Loss plus coupling: a quadratic grows from zero to W by the mean of its slopes along W at both ends."""
+        return self.null_value + 0.5 * float(np.vdot(W, G - self.linear))
 
     @cached_property
     def diagonal(self) -> Array:
         """Diagonals of the H_k, (K, d)."""
-        if self.rows is not None:
-            return self.rows.diagonal
+        if self.by_rows or not self.formed:
+            return self.rows.squares
         return np.asarray(np.einsum("kdd->kd", self.gram) * self.task_scale[:, None])
 
     def gram_of(self, k: int, features: Mask) -> Array:
         """H_k on some features."""
+        if self.by_rows:
+            block = self.rows.block(k, features)
+            return np.asarray(block.T @ block)
         return np.asarray(self.task_scale[k] * self.gram[0 if self.is_shared else k][np.ix_(features, features)])
 
     def intercepts(self, W: Array) -> Array:
         """The minimising intercepts."""
-        b = np.zeros(self.n_tasks) if self.target_means is None else self.target_means.copy()
-        if self.feature_means is not None:
-            b -= np.vecdot(self.feature_means, W)
-        return b
-
-    @cached_property
-    def kept(self) -> dict[str, Any]:
-        """What solvers keep for their next call; not pickled."""
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "kept"}
+        if self.target_means is None:
+            return np.zeros(self.n_tasks)
+        if self.feature_means is None:
+            assert self.source is not None
+            shift, means = self.source.design.shift, self.source.column_means
+            self.feature_means = means if shift is None else means - shift
+        return self.target_means - np.vecdot(self.feature_means, W)
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
@@ -251,145 +303,16 @@ class GramQuadratic(_Quadratic):
         return np.maximum(values, 0.0), vectors
 
 
-class DesignQuadratic(_Quadratic):
-    """Quadratic loss in the form of the design: products cost O(N d), no d × d matrix is formed.
-
-    Parameters
-    ----------
-    design : Design
-        Features.
-    c : ndarray of shape (N,)
-        Row weights ≥ 0.
-    z : ndarray of shape (N,)
-        Targets.
-    intercept : bool
-        Whether each task has a free intercept.
-    ridge : ndarray of shape (K,), optional
-        Adds ½ r_k ‖w_k‖² to each task.
-    """
-
-    def __init__(self, design: Design, c: Array, z: Array, intercept: bool = True, ridge: Array | None = None) -> None:
-        self.ridge = np.zeros(design.n_tasks) if ridge is None else ridge
-        self.design, self.c, self.intercept = design, np.array(c, dtype=float), intercept
-        self.totals = design.task_sums(self.c)
-        self.safe_totals = np.where(self.totals > 0, self.totals, 1.0)
-        self.target_means = design.task_sums(self.c * z) / self.safe_totals if intercept else np.zeros(design.n_tasks)
-        self.target = z - design.per_task(self.target_means)
-        self.constants = 0.5 * design.task_sums(self.c * self.target**2)
-        # With Σ c·target = 0 the features need no centring here.
-        self.linear = design.backproject(self.c * self.target)
-
-    def scaled(self, s: Array) -> DesignQuadratic:
-        """The same loss with task k multiplied by s_k."""
-        return DesignQuadratic(self.design, self.design.per_task(s) * self.c, self.z, self.intercept, s * self.ridge)
-
-    def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
-        """The same loss as a function of V."""
-        if unknowns.matrix is None:
-            return self
-        if unknowns.pooled:
-            return GramQuadratic.of_rows(self).of_unknowns(unknowns)
-        factors = self.design.per_task(unknowns.matrix.diagonal())
-        c, z = self.c * factors**2, self.z / factors
-        return DesignQuadratic(self.design, c, z, self.intercept, unknowns.ridge(self.ridge))
-
-    def ridged(self, ridge: Array) -> DesignQuadratic:
-        """With ½ r_k ‖w_k‖² added to each task."""
-        return DesignQuadratic(self.design, self.c, self.z, self.intercept, self.ridge + ridge)
-
-    @property
-    def z(self) -> Array:
-        """The targets."""
-        return self.target + self.design.per_task(self.target_means)
-
-    def _fitted(self, W: Array) -> Array:
-        """X̃w less its weighted task means where intercepts are free."""
-        if not np.any(W):
-            return np.zeros(len(self.c))
-        fit = self.design.predictor(W)
-        if self.intercept:
-            fit = fit - self.design.per_task(self.design.task_sums(self.c * fit) / self.safe_totals)
-        return fit
-
-    def residual(self, W: Array) -> Array:
-        """Residual z − X̃w − b with the minimising intercepts, (N,)."""
-        return self.target - self._fitted(W)
-
-    def product(self, V: Array) -> Array:
-        """H_k v_k."""
-        return self.design.backproject(self.c * self._fitted(V)) + self.ridge[:, None] * V
-
-    def gradient(self, W: Array) -> Array:
-        """r_k w_k − X̃ᵀ(c · residual)."""
-        return self.ridge[:, None] * W - self.design.backproject(self.c * self.residual(W))
-
-    def task_values(self, W: Array) -> Array:
-        """Loss of each task."""
-        lost = self.design.task_sums(self.c * self.residual(W) ** 2)
-        return np.asarray(0.5 * (lost + self.ridge * np.einsum("kd,kd->k", W, W)))
-
-    def intercepts(self, W: Array) -> Array:
-        """The minimising intercepts."""
-        if not self.intercept:
-            return np.zeros(self.n_tasks)
-        return self.target_means - np.einsum("kd,kd->k", self.feature_sums, W) / self.safe_totals
-
-    @cached_property
-    def column_sums(self) -> Array:
-        """Σ_i c_i a_ij with the stored columns, (K, d)."""
-        return self.design.stored_sums(self.c)
-
-    @property
-    def feature_sums(self) -> Array:
-        """Σ_i c_i x̃_ij, (K, d)."""
-        shift = self.design.shift
-        return self.column_sums if shift is None else self.column_sums - shift * self.totals[:, None]
-
-    @cached_property
-    def column_means(self) -> Array:
-        """What has to be subtracted from the stored columns: their mean, or the shift without intercepts, (K, d)."""
-        if self.intercept:
-            return self.column_sums / self.safe_totals[:, None]
-        return np.zeros(self.linear.shape) if self.design.shift is None else self.design.shift
-
-    def block(self, k: int, features: Mask | None = None) -> Array:
-        """√c (X̃_k − means) as a dense (n_k, d) array, or some of its columns."""
-        store, design = self.design.columns, self.design
-        n, d = int(design.n_rows[k]), self.n_features
-        first, last = store.base[k], store.base[k] + d
-        data = store.data[store.indptr[first] : store.indptr[last]]
-        chosen = slice(None) if features is None else features
-        if store.is_sparse:
-            starts = store.indptr[first : last + 1] - store.indptr[first]
-            places = store.indices[store.indptr[first] : store.indptr[last]] + store.row_start[k] - design.offsets[k]
-            dense = sparse.csc_array((data, places, starts), shape=(n, d))[:, chosen].toarray()
-        else:
-            dense = data.reshape(d, n)[chosen].T
-        weights = self.c[design.offsets[k] : design.offsets[k + 1]]
-        return np.asarray(np.sqrt(weights)[:, None] * (dense - self.column_means[k][chosen]))
-
-    def gram_of(self, k: int, features: Mask) -> Array:
-        """H_k on some features."""
-        block = self.block(k, features)
-        gram = np.asarray(block.T @ block)
-        gram[np.diag_indices(len(gram))] += self.ridge[k]
-        return gram
-
-    @cached_property
-    def row_diagonal(self) -> Array:
-        """Diagonals of the H_k without ridges."""
-        mu, sums = self.column_means, self.column_sums
-        squares = self.design.stored_squares(self.c)
-        centred = squares - 2 * mu * sums + self.totals[:, None] * mu**2
-        return np.where(centred > 1e-14 * squares, centred, 0.0)
-
-    @cached_property
-    def diagonal(self) -> Array:
-        """Diagonals of the H_k, (K, d)."""
-        return self.row_diagonal + self.ridge[:, None]
+def _positive(totals: Array) -> Array:
+    return np.where(totals > 0, totals, 1.0)
 
 
-Quadratic = GramQuadratic | DesignQuadratic
+def _about_means(design: Design, c: Array, z: Array, intercept: bool) -> tuple[Rows, Array | None]:
+    """Rows with the targets about the means of their tasks, and these means; as they are without intercepts."""
+    if not intercept:
+        return Rows(design, c, z, intercept), None
+    means = design.task_sums(c * z) / _positive(design.task_sums(c))
+    return Rows(design, c, z - design.per_task(means), intercept), means
 
 
 def make_quadratic(
@@ -401,7 +324,7 @@ def make_quadratic(
     memory_limit: int | None = None,
     n_rows: Array | None = None,
     defer: bool = True,
-) -> GramQuadratic | DesignQuadratic:
+) -> Quadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
 
     Parameters
@@ -421,7 +344,7 @@ def make_quadratic(
 
     Returns
     -------
-    GramQuadratic or DesignQuadratic
+    Quadratic
 
     Examples
     --------
@@ -432,49 +355,42 @@ def make_quadratic(
     (0.0, array([1., 2.]))
     """
     common = design.common_weights(c)
-    matrices = design.n_tasks if common is None else 1
     counts = design.n_rows if n_rows is None else n_rows
-    # Grams are then at most twice the data, and descent on them is two or three times faster.
-    needed = 0.5 * design.n_features
-    enough_rows = needed <= float(counts.min()) or needed <= float(np.median(counts))
-    if not enough_rows or tell_beyond(8 * matrices * design.n_features**2, memory_limit, "Grams"):
-        return DesignQuadratic(design, c, z, intercept)
-    if defer and common is None and not design.is_sparse and pays_in_sets(design):
-        return GramQuadratic.of_rows(DesignQuadratic(design, c, z, intercept))
-    weights, scale = (c, None) if common is None else common
-    if not intercept:
-        gram = design.gram(weights, intercept=False)
-        weighted = c * z
-        return GramQuadratic(gram, design.backproject(weighted), 0.5 * design.task_sums(weighted * z), scale)
-    totals = design.task_sums(c)
-    safe = np.where(totals > 0, totals, 1.0)
-    target_means = design.task_sums(c * z) / safe
-    target = z - design.per_task(target_means)
-    weighted = c * target
-    gram, sums, linear = design.normal_equations(weights, weighted)
-    feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
-    constants = 0.5 * design.task_sums(weighted * target)
-    return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
-
-
-def without_rows(quadratic: GramQuadratic | DesignQuadratic) -> GramQuadratic | DesignQuadratic:
-    """The same loss for those who keep it: its Grams alone, unless they are too many to be formed for that."""
-    if isinstance(quadratic, DesignQuadratic):
-        return quadratic
-    kept = quadratic.replaced()
-    formed = kept.pending is None or kept.n_tasks * kept.n_features**2 > _MOST_FORMED
-    return kept if formed else kept.replaced(gram=kept.gram)
-
-
-def tell_beyond(size: int, memory_limit: int | None, what: str) -> bool:
-    """Whether something would take more bytes than it may, so that the rows serve instead, which is told."""
+    size = 8 * design.n_features**2 * (design.n_tasks if common is None else 1)
     limit = default_memory_limit() if memory_limit is None else memory_limit
-    if size > limit:
+    # Grams are then at most twice the data, and descent on them is two or three times faster.
+    by_rows = 0.5 * design.n_features > max(float(counts.min()), float(np.median(counts)))
+    if not by_rows and size > limit:
+        by_rows = True
         warn(
-            f"{what} would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
+            f"Grams would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
             "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room."
         )
-    return size > limit
+    if by_rows or (defer and common is None and not design.is_sparse and pays_in_sets(design)):
+        return Quadratic.of_rows(design, c, z, intercept, by_rows=by_rows)
+    weights, scale = (c, None) if common is None else common
+    source, target_means = _about_means(design, c, z, intercept)
+    weighted = c * source.target
+    constants = 0.5 * design.task_sums(weighted * source.target)
+    if intercept:
+        gram, sums, linear = design.normal_equations(weights, weighted)
+        totals = _positive(source.totals)[: len(sums), None]
+        feature_means = np.broadcast_to(sums / totals, linear.shape)
+    else:
+        gram, linear, feature_means = design.gram(weights, intercept=False), design.backproject(weighted), None
+    if scale is not None:
+        source = replace(source, c=np.tile(weights, design.n_tasks))
+    return Quadratic(gram, linear, constants, scale, target_means, feature_means, source)
+
+
+def without_rows(quadratic: Quadratic) -> Quadratic:
+    """The same loss for those who keep it: its Grams alone, unless they are too many to be formed for that."""
+    if quadratic.by_rows:
+        return quadratic
+    kept = quadratic.replaced()
+    if not kept.formed and kept.n_tasks * kept.n_features**2 > _MOST_FORMED:
+        return kept
+    return kept.replaced(gram=kept.gram, source=None)
 
 
 def pays_in_sets(design: Design) -> bool:
@@ -482,7 +398,7 @@ def pays_in_sets(design: Design) -> bool:
     return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
 
 
-L = TypeVar("L")
+L = TypeVar("L", bound=ConvexLoss)
 
 
 @dataclass(frozen=True, eq=False)
@@ -491,7 +407,7 @@ class StepProblem(Generic[L]):
 
     Attributes
     ----------
-    loss : GramQuadratic, DesignQuadratic or other quadratic
+    loss : Quadratic or other loss
         The loss.
     coupling : Coupling
         C; without a rank-one part where the penalty ties the tasks together.
@@ -513,75 +429,42 @@ class StepProblem(Generic[L]):
             penalty = EntrywisePenalty.of(strengths, loss.linear.shape)
         return StepProblem(loss, coupling, penalty)
 
-    @property
-    def _smooth(self) -> Any:
-        """The loss, whose class says which of the methods it has."""
-        return self.loss
-
-    @property
-    def single(self) -> EntrywisePenalty:
-        """The penalty, which is a sum over single weights."""
-        assert isinstance(self.penalty, EntrywisePenalty)
-        return self.penalty
-
     @cached_property
-    def bound(self) -> WeightBound:
-        """The bound of the suboptimality for a penalty on single weights."""
-        return WeightBound(self.coupling, self.single, self._smooth, self._smooth.ridge)
-
-    @cached_property
-    def certificate(self) -> Callable[[Array, Array], float]:
-        """The bound as a function of the weights and the gradient of loss plus coupling."""
+    def certificate(self) -> WeightBound | CompositeBound:
+        """The bound of the suboptimality, a function of the weights and the gradient of loss plus coupling."""
         if isinstance(self.penalty, EntrywisePenalty):
-            return self.bound
-        composite = self.composite
-        return lambda V, G: composite(self.smooth(V, G), V, G)
+            return WeightBound(self.coupling, self.penalty, self.loss)
+        return CompositeBound(self.coupling, self.penalty, self.loss)
 
     @property
-    def certified(self) -> bool:
-        """Whether the certificate is a bound, and not a violation of the optimality condition."""
-        return self.penalty.convex if isinstance(self.penalty, EntrywisePenalty) else self.composite.certified
+    def bound(self) -> WeightBound:
+        """The bound for a penalty on single weights."""
+        assert isinstance(self.certificate, WeightBound)
+        return self.certificate
 
-    @cached_property
-    def composite(self) -> CompositeBound:
-        """The bound for a penalty that ties the tasks together."""
-        assert isinstance(self.penalty, Penalty)
-        gradient, value = self.at_zero()
-        return CompositeBound(self.coupling, self.penalty, gradient, value)
-
-    def at_zero(self) -> tuple[Array, float]:
-        """Gradient and value of the loss at zero."""
-        return -self._smooth.linear, self._smooth.null_value
-
-    def smooth(self, V: Array, G: Array) -> float:
-        """Loss and coupling: a quadratic grows from zero to V by the mean of its slopes along V at both ends."""
-        return float(self._smooth.null_value) + 0.5 * float(np.vdot(V, G - self._smooth.linear))
-
-    def product(self, V: Array) -> Array:
+    def product(self: StepProblem[Quadratic], V: Array) -> Array:
         """The Hessian of loss and coupling times V."""
-        product: Array = self._smooth.product(V) + self.coupling.dot(V)
-        return product
+        return self.loss.product(V) + self.coupling.dot(V)
 
     def gradient(self, W: Array) -> Array:
         """Gradient of loss and coupling."""
-        gradient: Array = self._smooth.gradient(W) + self.coupling.dot(W)
-        return gradient
+        return self.loss.gradient(W) + self.coupling.dot(W)
 
     def value(self, W: Array) -> float:
         """Loss, coupling and penalty."""
-        return float(self._smooth.value(W)) + self.coupling.value(W) + self.penalty.value(W)
+        return self.loss.value(W) + self.coupling.value(W) + self.penalty.value(W)
 
 
 def value_rounding(problem: Quadratic, W: Array) -> float:
     """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
     terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
-    if isinstance(problem, GramQuadratic):
+    if not problem.by_rows:
         return EPS * (float(terms @ terms) + problem.null_value)
     errors, values = EPS * terms, problem.task_values(W)
     return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
 
 
-def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
+def sylvester(problem: Quadratic, coupling: Coupling) -> Apply:
     r"""The inverse of :math:`s_k G w_k + (CW)_k` for one Gram G, by its eigenvectors and those of :math:`\tilde C`.
 
     Substituting :math:`w_k = v_k / \sqrt{s_k}` makes it :math:`V G + \tilde C V` with
@@ -590,45 +473,14 @@ def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
     root = np.sqrt(problem.task_scale)[:, None]
     values, U = problem.eigen
     task_values, E = linalg.eigh(coupling.dense() / root / root.T)
-    sums = np.maximum(task_values, 0.0)[:, None] + values
-    floor = len(values) * EPS * float(sums.max(initial=0.0))
-    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
+    inverse = _inverse_of(np.maximum(task_values, 0.0)[:, None] + values)
     return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
 
 
-def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
-    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams.
-
-    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
-    not be exact.
-    """
-    if not isinstance(problem, GramQuadratic):
-        diagonal = problem.diagonal + ridge[:, None]
-        safe = np.where(diagonal > 0, diagonal, 1.0)
-        return lambda R: R / safe
-    if problem.is_shared:
-        values, U = problem.eigen
-        sums = problem.task_scale[:, None] * values + ridge[:, None]
-        floor = len(values) * EPS * float(sums.max(initial=0.0))
-        weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
-        return lambda R: (R @ U) * weights @ U.T
-    known = problem.kept.get("preconditioner")
-    if known is not None and np.all(known[0] <= STALE_RIDGE * ridge) and np.all(ridge <= STALE_RIDGE * known[0]):
-        return known[1]
-    apply = _block_inverses(problem, ridge)
-    problem.kept["preconditioner"] = (ridge, apply)
-    return apply
-
-
-def _block_inverses(problem: GramQuadratic, ridge: Array) -> Apply:
-    blocks = problem.gram * problem.task_scale[:, None, None]
-    if problem.n_features <= BATCHED_UP_TO:
-        diagonals = np.einsum("kdd->kd", blocks)
-        diagonals[...] = _lifted(diagonals, ridge[:, None], _LIFT)
-        inverses = np.linalg.inv(blocks)
-        return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-    factors = [regular_factor(block, r) for block, r in zip(blocks, ridge, strict=True)]
-    return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])
+def _inverse_of(sums: Array) -> Array:
+    """Inverses of eigenvalues, 0 for those of the size of rounding."""
+    floor = sums.shape[1] * EPS * float(sums.max(initial=0.0))
+    return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
 
 
 def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
@@ -639,20 +491,47 @@ def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -
     """
     problem, coupling = step.loss, step.coupling
     many = support is None and problem.n_features >= _SYLVESTER_FROM
-    if many and isinstance(problem, GramQuadratic) and problem.is_shared and np.all(problem.task_scale > 0):
+    if many and problem.is_shared and np.all(problem.task_scale > 0):
         yield sylvester(problem, coupling), np.inf
         return
     weights = np.full(problem.linear.shape, True) if support is None else support
     size = int(np.count_nonzero(weights))
     related = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
-    exact_by_task = support is not None or isinstance(problem, GramQuadratic)
-    whole = size <= _MOST and (related or not exact_by_task)
+    whole = size <= _MOST and (related or (support is None and problem.by_rows))
     if not whole or size > _FEW:
         ridge = coupling.diagonal()
-        by_task = block_preconditioner(problem, ridge) if support is None else _on_support(problem, ridge, support)
-        yield by_task, max(_BLOCKWISE, round(_ITERATIONS_PER_FACTOR * size**3)) if whole else np.inf
+        by_task = _by_task(problem, ridge) if support is None else _on_support(problem, ridge, support)
+        yield by_task, max(_BLOCKWISE, round(1e-7 * size**3)) if whole else np.inf
     if whole:
         yield _whole_inverse(problem, coupling, weights), np.inf
+
+
+def _by_task(problem: Quadratic, ridge: Array) -> Apply:
+    """Inverse of H_k + ridge_k I for each task; of its diagonal where there are no Grams.
+
+    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
+    not be exact.
+    """
+    if problem.by_rows:
+        diagonal = _positive(problem.diagonal + ridge[:, None])
+        return lambda R: R / diagonal
+    if problem.is_shared:
+        values, U = problem.eigen
+        inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
+        return lambda R: (R @ U) * inverse @ U.T
+    known = problem.kept.get("preconditioner")
+    if known is None or np.any(known[0] > STALE_RIDGE * ridge) or np.any(ridge > STALE_RIDGE * known[0]):
+        if problem.n_features <= SMALL:
+            blocks = problem.gram * problem.task_scale[:, None, None]
+            diagonals = np.einsum("kdd->kd", blocks)
+            diagonals[...] = _lifted(diagonals, ridge[:, None], _LIFT)
+            inverses = np.linalg.inv(blocks)
+            known = ridge, lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
+        else:
+            known = ridge, _on_support(problem, ridge, np.full(problem.linear.shape, True))
+        problem.kept["preconditioner"] = known
+    apply: Apply = known[1]
+    return apply
 
 
 def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
@@ -710,5 +589,4 @@ def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
 
 def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
     """A diagonal with a ridge and a share of itself added; 1 where both are 0."""
-    raised = (1.0 + lift) * (diagonal + ridge)
-    return np.where(raised > 0, raised, 1.0)
+    return _positive((1.0 + lift) * (diagonal + ridge))

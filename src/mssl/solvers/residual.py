@@ -30,13 +30,13 @@ from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
-from mssl.model.bounds import Components, CompositeBound, projected_gap, relative_violation
+from mssl.model.bounds import Components, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
 from mssl.solvers.descent import descend_in_bursts
 from mssl.solvers.proximal import accelerated
-from mssl.solvers.quadratic import StepProblem
+from mssl.solvers.quadratic import Quadratic, StepProblem
 
 _FEW_TASKS = 500  # tasks up to which their precision may be held densely for a moment
 _DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
@@ -118,13 +118,14 @@ class ResidualProblem:
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        if self.tied is None:
-            return self.penalty.convex
-        return CompositeBound(self._ridge(), self.tied[0], self.linear, 0.0).certified
+        return self.penalty.convex if self.tied is None else self._tied_step(coupling).certificate.certified
 
-    def _ridge(self) -> Coupling:
-        """The ridges as a coupling of the arguments of a penalty that ties weights together."""
-        return Coupling.diagonal_only(self.ridges if self.tied is None else self.ridges / self.tied[1] ** 2)
+    def _tied_step(self, coupling: Coupling) -> StepProblem[Quadratic]:
+        """The step with a penalty that ties weights together, in the units of its arguments."""
+        assert self.tied is not None
+        penalty, units = self.tied
+        form = _InUnits(self, self.precision(coupling), units[:, None])
+        return StepProblem.of(form, Coupling.diagonal_only(self.ridges / units**2), penalty)
 
     def penalised(self, W: Array) -> float:
         """Penalty and ridge of the weights."""
@@ -166,12 +167,11 @@ class ResidualProblem:
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling of the residuals."""
-        A = self.precision(coupling)
         if self.tied is not None:
-            penalty, units = self.tied[0], self.tied[1][:, None]
-            form = StepProblem(_InUnits(self, A, units), self._ridge(), penalty)
-            step = accelerated(form, units * W, tol=tol, max_iter=max_iter)
+            units = self.tied[1][:, None]
+            step = accelerated(self._tied_step(coupling), units * W, tol=tol, max_iter=max_iter)
             return replace(step, W=step.W / units)
+        A = self.precision(coupling)
         certificate = _Certificate(self, A, coupling)
         if not self.penalty.absent:
             W, run = self.penalty.allowed(W), _sweeps(self, A)
@@ -183,13 +183,13 @@ class ResidualProblem:
         return _conjugate_gradient(self, A, certificate, W, tol, max_iter)
 
 
-class _InUnits:
+class _InUnits(Quadratic):
     """½ tr(E A Eᵀ) as a quadratic in V = √s W."""
 
     def __init__(self, problem: ResidualProblem, A: sparse.csr_array, units: Array) -> None:
         self.problem, self.A, self.units = problem, A, units
-        self.linear = problem.project(A @ problem.Y) / units
-        self.null_value = 0.5 * float(np.vdot(problem.Y, A @ problem.Y))
+        YA = np.asarray(A @ problem.Y)
+        super().__init__(None, problem.project(YA) / units, 0.5 * np.vecdot(problem.Y, YA))
 
     def product(self, V: Array) -> Array:
         """The Hessian times V."""

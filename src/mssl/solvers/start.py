@@ -44,7 +44,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from mssl._typing import Array
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from mssl.solvers.alternation import WeightProblem
@@ -335,7 +335,7 @@ def _lengths(fall: Array) -> Array:
     return 1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0)
 
 
-def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
+def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) -> float:
     r"""Variance τ² of a mean that all tasks share, from the pairs of tasks.
 
     With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
@@ -369,9 +369,9 @@ def _of_pairs(tables: Iterable[Array]) -> float:
     return sum(0.5 * float(np.sum(rows.sum(axis=0) ** 2) - np.sum(rows**2)) for rows in tables)
 
 
-def _images(problem: GramQuadratic | DesignQuadratic, s: Array) -> Iterator[Array]:
+def _images(problem: Quadratic, s: Array) -> Iterator[Array]:
     """Tables whose rows have the products tr(H_k H_l); by random signs (a fixed draw) where no Gram is at hand."""
-    if isinstance(problem, GramQuadratic):
+    if not problem.by_rows:
         factors, gram = s * problem.task_scale, problem.gram.reshape(len(problem.gram), -1)
         yield from (factors[:, None] * gram[:, first : first + 1024] for first in range(0, gram.shape[1], 1024))
         return
@@ -382,26 +382,27 @@ def _images(problem: GramQuadratic | DesignQuadratic, s: Array) -> Iterator[Arra
         yield s[:, None] * problem.product(np.broadcast_to(signs, shape)) / np.sqrt(_PROBES)
 
 
-def spectra_of(problem: GramQuadratic | DesignQuadratic, freedom: Array, *, vectors: bool = False) -> Spectra:
+def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> Spectra:
     """Spectra of all tasks, from their Grams or the singular values of their rows; once where they have one design."""
     (K, d), V = problem.linear.shape, None
-    if isinstance(problem, GramQuadratic):
+    if not problem.by_rows:
         g, U = np.linalg.eigh(problem.gram)
         V = np.broadcast_to(U, (K, d, d)) if vectors else None
         values, projections = problem.task_scale[:, None] * g, np.matmul(problem.linear[:, None], U)[:, 0]
     else:
-        m = int(np.minimum(problem.design.n_rows, d).max())
-        values, projections, offsets = np.zeros((K, m)), np.zeros((K, m)), problem.design.offsets
-        target, common = np.sqrt(problem.c) * problem.target, problem.design.common_weights(problem.c)
+        rows, design = problem.rows, problem.rows.design
+        m = int(np.minimum(design.n_rows, d).max())
+        values, projections, offsets = np.zeros((K, m)), np.zeros((K, m)), design.offsets
+        target, common = np.sqrt(rows.c) * rows.target, design.common_weights(rows.c)
         V = np.zeros((K, d, m)) if vectors else None
         for k in range(K):
             if k == 0 or common is None:
-                U, sizes, rows = np.linalg.svd(problem.block(k), full_matrices=False)
+                U, sizes, turned = np.linalg.svd(rows.block(k), full_matrices=False)
             roots = sizes if common is None else np.sqrt(common[1][k]) * sizes
             values[k, : len(roots)] = roots**2
             projections[k, : len(roots)] = roots * (target[offsets[k] : offsets[k + 1]] @ U)
             if V is not None:
-                V[k, :, : len(roots)] = rows.T
+                V[k, :, : len(roots)] = turned.T
     # What is of the size of rounding is zero.
     absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
@@ -483,7 +484,7 @@ class SingleFits(NamedTuple):
 
     Attributes
     ----------
-    base : GramQuadratic or DesignQuadratic
+    base : Quadratic
         The loss to second order at these fits, noise precisions 1.
     spectra : Spectra or None
         Its spectra.
@@ -493,7 +494,7 @@ class SingleFits(NamedTuple):
         Weights of the fits; None for least squares, where the base does not depend on them.
     """
 
-    base: GramQuadratic | DesignQuadratic
+    base: Quadratic
     spectra: Spectra | None
     noise: Array
     signal: Array
@@ -501,7 +502,7 @@ class SingleFits(NamedTuple):
     W: Array | None = None
 
     @classmethod
-    def of_least_squares(cls, base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None) -> SingleFits:
+    def of_least_squares(cls, base: Quadratic, freedom: Array, noise: Array | None) -> SingleFits:
         """Variances from the loss alone; ``noise`` are known noise variances."""
         spectra = spectra_of(base, freedom)
         found, signal = variance_components(spectra, noise)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -10,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from mssl._typing import Array
-from mssl._validation import refused
+from mssl._validation import refused, warn
 from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, Unknowns, WeightStep
-from mssl.solvers.descent import descend_on_support, descends_in_one_call
-from mssl.solvers.glm import INNER_ITERATIONS, GLMLoss, NewtonProblem, proximal_newton
+from mssl.solvers.descent import descend_on_support
+from mssl.solvers.glm import INNER_ITERATIONS, GLMLoss, proximal_newton
 from mssl.solvers.linear import MOST_UNKNOWNS, kept_inverses, rounding_gap, solve_exactly, solves_in_one_call
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, StepProblem, value_rounding
-from mssl.solvers.table import Rule, choose, current_name, solve_quadratic
+from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, value_rounding
+from mssl.solvers.table import Rule, choose, solve_quadratic
 
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
 # hundreds in all.
@@ -35,14 +34,22 @@ def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
     return replace(step, gap=step.gap + doubt, status=Status.STALLED if ended else step.status)
 
 
+def _lost_digits(loss: Quadratic, W: Array) -> bool:
+    """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
+    if loss.by_rows:
+        return False
+    rounding = value_rounding(loss, W)
+    return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
+
+
 @dataclass(frozen=True, eq=False)
 class CoefficientProblem:
     """A loss and a penalty on the weights, for structures on the coefficients.
 
     Attributes
     ----------
-    source : GramQuadratic, DesignQuadratic or GLMLoss
-        The loss as a function of the weights, noise precisions and ridge included.
+    source : Quadratic or GLMLoss
+        The loss as a function of the weights, noise precisions included.
     penalty : EntrywisePenalty or Penalty
         The penalty as a function of the unknowns.
     unknowns : Unknowns
@@ -50,15 +57,15 @@ class CoefficientProblem:
         vector that all tasks have in common.
     solver : str
         A name in :mod:`mssl.solvers.table`; for other losses than least squares that of the quadratic steps.
-    rows : callable or None
-        Makes the same quadratic loss in the form of its rows, for values and steps that Grams have no digits left for.
+    ridge : ndarray of shape (K,) or None
+        Ridge strengths r_k of the weights; steps count them as part of their coupling.
     """
 
     source: Quadratic | GLMLoss
     penalty: EntrywisePenalty | Penalty
     unknowns: Unknowns
     solver: str = "auto"
-    rows: Callable[[], DesignQuadratic] | None = None
+    ridge: Array | None = None
 
     @property
     def n_tasks(self) -> int:
@@ -76,12 +83,6 @@ class CoefficientProblem:
         return self.source.of_unknowns(self.unknowns)
 
     @cached_property
-    def exact_loss(self) -> Any:
-        """The loss in the form that loses the fewest digits."""
-        plain = isinstance(self.loss, GramQuadratic) and self.unknowns.matrix is None
-        return self.rows() if plain and self.rows is not None else self.loss
-
-    @cached_property
     def penalised(self) -> bool:
         """Whether there is any penalty besides a ridge."""
         return not (isinstance(self.penalty, EntrywisePenalty) and self.penalty.absent)
@@ -89,8 +90,8 @@ class CoefficientProblem:
     @property
     def is_least_squares(self) -> bool:
         """Whether nothing but the coupling is added to least squares."""
-        source, added = self.source, self.penalised or self.unknowns.pooled
-        return not added and not isinstance(source, GLMLoss) and not source.ridge.any()
+        added = self.penalised or self.unknowns.pooled or self.ridge is not None
+        return not added and isinstance(self.source, Quadratic)
 
     @cached_property
     def rule(self) -> Rule:
@@ -101,12 +102,13 @@ class CoefficientProblem:
     def compiled(self) -> TaskLoss | None:
         """The problem as compiled rounds take it: few tasks and features, least squares on Grams; None otherwise."""
         loss, penalty = self.loss, self.penalty
-        if not isinstance(loss, GramQuadratic) or loss.pending is not None or loss.ridge.any():
+        if not isinstance(loss, Quadratic) or loss.by_rows or not loss.formed or self.ridge is not None:
             return None
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or self.unknowns.matrix is not None:
             return None
-        name = self.rule.name
-        if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
+        name, (K, d) = self.rule.name, loss.linear.shape
+        # Whole weight steps are then the descent that "coordinate" would choose: few weights.
+        if name not in ("coordinate", "cg") or K > SMALL or K * d > SMALL**2 or d >= MANY_FEATURES:
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
@@ -115,12 +117,12 @@ class CoefficientProblem:
 
     def _step(self, coupling: Coupling) -> StepProblem[Any]:
         """The problem in the unknowns for a coupling of the weights."""
-        kind: type[StepProblem[Any]] = NewtonProblem if isinstance(self.loss, GLMLoss) else StepProblem
-        return kind(self.loss, self.unknowns.coupling(coupling), self.penalty)
+        coupling = coupling if self.ridge is None else replace(coupling, ridge=self.ridge)
+        return StepProblem(self.loss, self.unknowns.coupling(coupling), self.penalty)
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        return self._step(coupling).certified
+        return self._step(coupling).certificate.certified
 
     def gap(self, coupling: Coupling, W: Array) -> float:
         """Bound of the suboptimality of W for a coupling; a violation of optimality where it does not certify."""
@@ -128,17 +130,19 @@ class CoefficientProblem:
         return problem.certificate(V, problem.gradient(V))
 
     def value(self, W: Array) -> float:
-        """Loss plus penalty."""
-        V = self.unknowns.of_weights(W)
-        loss = self.exact_loss if self._lost_digits(self.loss, V) else self.loss
-        return loss.value(V) + self.penalty.value(V)
+        """Loss plus penalty and ridge."""
+        loss, V = self.loss, self.unknowns.of_weights(W)
+        if isinstance(loss, Quadratic) and _lost_digits(loss, V):
+            loss = loss.on_rows()
+        ridge = 0.0 if self.ridge is None else 0.5 * float(self.ridge @ np.vecdot(W, W))
+        return loss.value(V) + self.penalty.value(V) + ridge
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
         """Whether Grams have digits enough for the value of the loss at W, and for a certificate within ``tol``."""
-        if not isinstance(self.loss, GramQuadratic) or not isinstance(self.penalty, EntrywisePenalty):
+        loss = self.loss
+        if not isinstance(loss, Quadratic) or loss.by_rows or not isinstance(self.penalty, EntrywisePenalty):
             return True
-        step = self._step(coupling)
-        return not self._lost_digits(step.loss, W) and rounding_gap(step.loss, step.bound, W) <= 0.1 * tol
+        return not _lost_digits(loss, W) and rounding_gap(loss, self._step(coupling).bound, W) <= 0.1 * tol
 
     def related(self, W: Array) -> Array:
         """The weights themselves."""
@@ -151,7 +155,7 @@ class CoefficientProblem:
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling."""
         problem, V = self._step(coupling), self.unknowns.of_weights(W)
-        if isinstance(problem, NewtonProblem):
+        if isinstance(problem.loss, GLMLoss):
             step = self._solve_glm(problem, V, tol, max_iter)
         else:
             step = self.rule.solve(problem, V, tol=tol, max_iter=max_iter)
@@ -161,38 +165,30 @@ class CoefficientProblem:
 
     def _checked(self, step: WeightStep, problem: StepProblem[Quadratic], tol: float) -> WeightStep:
         """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
-        doubt = rounding_gap(problem.loss, problem.bound, step.W)
+        loss, doubt = problem.loss, rounding_gap(problem.loss, problem.bound, step.W)
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
         # Without a penalty a singular C leaves a violation of the optimality condition, which bounds nothing.
-        bounded = self.penalised or problem.coupling.covariance is not None
-        lost = self._lost_digits(problem.loss, step.W)
+        bounded = self.penalised or problem.bound.covariance is not None
+        lost = _lost_digits(loss, step.W)
         if step.status is Status.STATIONARY or (certain and bounded and not lost):
             return step
-        better, exact = None, StepProblem.of(self.exact_loss, problem.coupling, self.penalty)
+        better, exact = None, replace(problem, loss=loss.on_rows())
         if not self.penalised:
             better = solve_exactly(exact, tol=tol)
-        elif lost and step.W.size <= MOST_UNKNOWNS and isinstance(exact.loss, DesignQuadratic) and problem.certified:
+        elif lost and step.W.size <= MOST_UNKNOWNS and exact.loss.by_rows and problem.bound.certified:
             by_rows = descend_on_support(exact, step.W, tol=tol)
             better = _doubted(by_rows, rounding_gap(exact.loss, exact.bound, by_rows.W), tol)
         if better is not None and not (bounded and better.gap > step.gap + doubt):
             return replace(better, n_iter=step.n_iter + better.n_iter)
         return _doubted(step, doubt, tol)
 
-    @staticmethod
-    def _lost_digits(loss: Quadratic | GLMLoss, W: Array) -> bool:
-        """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
-        if not isinstance(loss, GramQuadratic):
-            return False
-        rounding = value_rounding(loss, W)
-        return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
-
-    def _solve_glm(self, problem: NewtonProblem, V: Array, tol: float, max_iter: int) -> WeightStep:
+    def _solve_glm(self, problem: StepProblem[GLMLoss], V: Array, tol: float, max_iter: int) -> WeightStep:
         budget = min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
         if not isinstance(self.penalty, EntrywisePenalty):
             budget = min(budget, max(_INNER_BUDGET * MOST_UNKNOWNS // V.size, _LEAST_BUDGET))
         solve = partial(solve_quadratic, solver=self.solver)
         step = proximal_newton(problem, V, solve, tol=tol, max_iter=max_iter, budget=budget)
-        if self.penalised or problem.coupling.covariance is not None:
+        if self.penalised or problem.bound.covariance is not None:
             return step
         # A violation of the optimality condition bounds nothing: what a step would gain says whether it is enough.
         goal = tol
@@ -208,7 +204,7 @@ class CoefficientProblem:
 
     @staticmethod
     @np.errstate(all="ignore")
-    def _expected_gain(problem: NewtonProblem, V: Array) -> float:
+    def _expected_gain(problem: StepProblem[GLMLoss], V: Array) -> float:
         r"""Squared Newton decrement :math:`g^\top(H + C)^+g`, twice what a Newton step would gain; 0 if unknown.
 
         Of separable labels, whose loss falls exponentially towards its infimum, that is all that is left to gain.
@@ -229,14 +225,13 @@ def coefficient_problem(
     curvatures: Array | None = None,
     solver: str = "auto",
     pooled: bool = False,
-    rows: Callable[[], DesignQuadratic] | None = None,
 ) -> CoefficientProblem:
     """The weight step's problem for a loss and a penalty.
 
     Parameters
     ----------
-    loss : GramQuadratic, DesignQuadratic or GLMLoss
-        The loss, noise precisions and the penalty's ridge included.
+    loss : Quadratic or GLMLoss
+        The loss, noise precisions included.
     penalty : Penalty, EntrywisePenalty, or ndarray of shape (K,) or (K, d)
         The penalty; an array stands for ℓ1 strengths.
     noise_precisions : ndarray of shape (K,), optional
@@ -247,22 +242,25 @@ def coefficient_problem(
         A name in :mod:`mssl.solvers.table`.
     pooled : bool
         Whether all tasks have one weight vector in common.
-    rows : callable, optional
-        As in :class:`CoefficientProblem`.
     """
-    solver = current_name(solver)
-    loss = loss.with_separate_grams() if isinstance(loss, GramQuadratic) else loss
-    shape = (loss.n_tasks, loss.n_features)
-    s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
-    unknowns = Unknowns.common(shape[0]) if pooled else Unknowns()
-    if isinstance(penalty, Penalty) and not penalty.separable:
-        if getattr(penalty, "alpha", 1.0) == 0:
-            penalty = np.zeros(shape[0])
+    if solver == "admm":
+        warn("solver='admm' is gone, and 'auto' takes its place; the name goes with 0.3.", FutureWarning)
+        solver = "auto"
+    if isinstance(loss, Quadratic) and not loss.formed:
+        loss = loss.replaced()  # which forms its Grams for itself, so that the path of a fit depends on no other
+    K, shape = loss.n_tasks, (loss.n_tasks, loss.n_features)
+    s, ridge = np.ones(K) if noise_precisions is None else noise_precisions, None
+    unknowns = Unknowns.common(K) if pooled else Unknowns()
+    if isinstance(penalty, Penalty):
+        ridges = penalty.ridges(s)
+        ridge = ridges if ridges.any() else None
+        if getattr(penalty, "alpha", 1.0) == 0 and not penalty.separable:
+            penalty = np.zeros(K)
+        elif penalty.separable:
+            penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
         elif pooled:
             raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
         else:
-            return CoefficientProblem(loss, penalty, Unknowns.in_units(1.0 / np.sqrt(s)), solver)
-    if isinstance(penalty, Penalty):
-        penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
+            return CoefficientProblem(loss, penalty, Unknowns.in_units(1.0 / np.sqrt(s)), solver, ridge)
     entrywise = EntrywisePenalty.of(penalty, shape)
-    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver, rows)
+    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver, ridge)
