@@ -9,7 +9,8 @@ from command_line import call, run, write_table
 from mssl.cli._tables import TableOptions, read_training
 from mssl.cli.compare import cross_validate
 from mssl.data.folds import Folds
-from mssl.judge.compare import mean_by_task, measures, paired_difference
+from mssl.judge.compare import measures, paired_difference
+from mssl.judge.held_out import mean_by_task
 from mssl.losses import resolve_loss
 from mssl.methods import make_estimator
 

@@ -10,8 +10,7 @@ from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorC
 from mssl.features import FeatureMap, Spline
 from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, regularization_path
-from mssl.model_selection.scores import Candidate
-from mssl.model_selection.search import Contest
+from mssl.model_selection.scores import Contest
 
 QUICK = {"param_grid": {"graph_penalty": [np.inf], "coef_penalty": [0.0], "graph_penalty__shrinkage": [0.0]}, "cv": 3}
 
@@ -186,7 +185,7 @@ def test_a_map_of_your_own(rng):
 def test_curves_win_by_two_standard_errors(margin, wins, rng, monkeypatch):
     """The paired advantage over folds decides, not the mean score alone."""
     X, y, tasks = curved(rng, n=30)
-    monkeypatch.setattr(Candidate, "advantage", lambda self, other: (margin * 0.01, 0.01))
+    monkeypatch.setattr("mssl.model_selection.scores.advantages", lambda one, other: (margin * 0.01, 0.01))
     monkeypatch.setattr("mssl.model_selection.search.feature_choices", lambda *given: ["linear", "spline"])
     search = MSSLRegressorCV(MSSLRegressor(features="auto"), refit="best", **QUICK).fit(X, y, tasks=tasks)
     assert search.feature_members_ == ["spline" if wins else "linear"]

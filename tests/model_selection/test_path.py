@@ -10,7 +10,6 @@ from mssl.estimators import spec as limits
 from mssl.estimators.spec import border
 from mssl.exceptions import ParameterError
 from mssl.model_selection import regularization_path
-from mssl.model_selection.chains import EMPTY
 from mssl.paper import PaperMSSL, PaperMSSLClassifier
 
 
@@ -120,7 +119,7 @@ def test_the_graph_is_empty_at_lambda_one_whatever_the_data():
     for seed in range(3):
         tasks = make_clustered_tasks(n_features=6, n_samples=20, spread=0.01, noise=0.05, random_state=seed)
         for mean in (False, True):
-            model = MSSLRegressor(EMPTY, shared_mean=mean).fit(tasks.X, tasks.y, tasks=tasks.tasks)
+            model = MSSLRegressor(1.0, shared_mean=mean).fit(tasks.X, tasks.y, tasks=tasks.tasks)
             assert model.graph_.n_edges == 0
 
 

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import sem
 
-from mssl.model_selection.scores import CERTIFIED, TASKS, Candidate, ScoreTable, name_of, no_gain_left, score_chain
+from mssl.judge.held_out import CERTIFIED, TASKS, advantages, wins
+from mssl.model_selection.scores import Contest, no_gain_left, score_chain
 from mssl.solvers.base import Status
 
 
-def candidate(by_task, **params):
-    """A candidate whose tasks have these scores (folds, tasks) and whose score is their mean."""
+def report(by_task):
+    """The report of settings whose tasks have these scores (folds, tasks) and whose score is their mean."""
     by_task = np.asarray(by_task, dtype=float)
     facts = np.zeros((len(by_task), TASKS))
     facts[:, 0] = np.nanmean(by_task, axis=1)
-    return Candidate(params, "", np.hstack([facts, by_task]))
+    return np.hstack([facts, by_task])
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def scripted(monkeypatch):
         def one(number):
             def scores(point):
                 by_task = np.asarray(score(number, point.params), dtype=float)
-                return by_task.mean(), by_task
+                return by_task.mean(), 0.5, by_task
 
-            return SimpleNamespace(scores=scores, auc=lambda point: 0.5)
+            return SimpleNamespace(scores=scores)
 
         return [one(number) for number in range(n_folds)]
 
@@ -49,7 +50,7 @@ def test_the_error_of_a_difference_is_the_larger_of_those_over_folds_and_over_ta
     base = rng.standard_normal((folds, tasks))
     # Differences that vary mostly over folds, mostly over tasks, or both; what the two have in common cancels.
     gains = 10**a * rng.standard_normal((folds, 1)) + 10**b * rng.standard_normal(tasks) + 0.1
-    gain, error = candidate(base + gains).advantage(candidate(base))
+    gain, error = advantages(report(base + gains), report(base))
     assert gain == pytest.approx(gains.mean(), rel=1e-6, abs=1e-9)
     assert error == pytest.approx(max(sem(gains.mean(axis=1)), sem(gains.mean(axis=0))), rel=1e-6, abs=1e-9)
 
@@ -60,12 +61,14 @@ def test_tasks_that_no_fold_scores_do_not_count():
     lost = np.full((4, 1), np.nan)
     some = other.copy()
     some[0, 0] = np.nan  # a task that one fold does not score has the mean of the others
-    assert candidate(np.hstack([one, lost])).advantage(candidate(np.hstack([other, lost]))) == pytest.approx(
-        candidate(one).advantage(candidate(other))
-    )
+    with_lost = advantages(report(np.hstack([one, lost])), report(np.hstack([other, lost])))
+    assert with_lost == pytest.approx(advantages(report(one), report(other)))
     by_task = np.append((one - other)[1:, 0].mean(), (one - other)[:, 1:].mean(axis=0))
     by_fold = one.mean(axis=1) - np.nanmean(some, axis=1)
-    assert candidate(one).advantage(candidate(some))[1] == pytest.approx(max(sem(by_task), sem(by_fold)))
+    assert advantages(report(one), report(some))[1] == pytest.approx(max(sem(by_task), sem(by_fold)))
+    several = advantages(report(one), np.stack([report(other), report(some)]))
+    for number, rival in enumerate((other, some)):
+        assert [part[number] for part in several] == pytest.approx(advantages(report(one), report(rival)))
 
 
 @given(st.integers(2, 40), st.floats(0.01, 100.0))
@@ -73,31 +76,59 @@ def test_a_gain_in_one_task_alone_is_one_standard_error_however_large(n_tasks, s
     base = np.zeros((5, n_tasks))
     gain = np.zeros(n_tasks)
     gain[0] = size
-    better = candidate(base + gain)
-    assert better.beats(candidate(base), 0.999)
-    assert not better.beats(candidate(base), 1.001)
+    better = advantages(report(base + gain), report(base))
+    assert wins(better, 0.999)
+    assert not wins(better, 1.001)
 
 
 @pytest.mark.parametrize(("loss", "equal"), [(0.9, True), (1.1, False)])
 def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equal):
     pattern = np.array([-1.0, 0.0, 1.0]) - loss * sem([-1.0, 0.0, 1.0])
-    table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
-    table.evaluate("first", [{"a": 1}, {"a": 0}, {"a": 0.5}])
-    table.candidates[name_of({"a": 9})] = Candidate({"a": 9}, "", np.full((2, TASKS + 3), np.nan))
-    best = table.best()
-    assert best.params == {"a": 0}
+    contest = Contest(
+        None,
+        None,
+        scripted(2, lambda number, params: [np.nan] * 3 if params["a"] == 9 else -5.0 + params["a"] * pattern),
+        None,
+    )
+    contest.evaluate("first", [{"a": 1}, {"a": 0}, {"a": 0.5}, {"a": 9}])
+    table, place = contest.table, contest.table.ranking()[0]
+    assert contest.best == table.params[place] == {"a": 0}
     expected = [0, 0.5, 1] if equal else [0]
-    assert [found.params["a"] for found in table.equals(best, 5)] == expected
-    assert [found.params["a"] for found in table.equals(best, 2)] == expected[:2]
+    assert [table.params[found]["a"] for found in table.equals(place, 5)] == expected
+    assert [table.params[found]["a"] for found in table.equals(place, 2)] == expected[:2]
+
+
+def test_settings_are_scored_once_and_keep_their_numbers(scripted):
+    contest = Contest(None, None, scripted(2, lambda number, params: [params["a"], number]), None)
+    chains = [{"a": a, "graph_penalty": value} for a in (3, 1) for value in (0.1, 0.7)]
+    assert contest.evaluate("first", chains) == [1, 0, 3, 2]  # λ falls
+    first = contest.table.reports
+    assert contest.evaluate("second", [{"a": 7}, chains[2], {"a": 7}]) == [4, 3]
+    assert contest.table.params == [*(chains[place] for place in (1, 0, 3, 2)), {"a": 7}]
+    assert contest.table.stages == ["first"] * 4 + ["second"]
+    np.testing.assert_array_equal(contest.table.reports[:4], first)
+    np.testing.assert_array_equal(contest.table.reports[:, :, TASKS], [[3, 3], [3, 3], [1, 1], [1, 1], [7, 7]])
+    np.testing.assert_array_equal(contest.table.reports[:, :, TASKS + 1], [[0, 1]] * 5)
+
+
+def test_without_a_fold_the_others_decide(scripted):
+    scores = {0: [4.0, 0.0, 0.0], 1: [0.0, 1.0, 1.0], 2: [np.nan, 9.0, 9.0]}
+    contest = Contest(None, None, scripted(3, lambda number, params: np.full(2, scores[params["a"]][number])), None)
+    contest.evaluate("", [{"a": a} for a in scores])
+    assert contest.best == {"a": 0}
+    part = contest.table.without(0)
+    assert part.params[part.ranking()[0]] == {"a": 1}  # what has no score in some fold has none at all
+    assert part.ranking() == [1, 0]
 
 
 def test_the_best_with_a_graph_is_found_among_all(scripted):
-    table = ScoreTable(None, scripted(2, lambda number, params: [-params["graph_penalty"] if params["a"] else 0.0] * 2))
-    table.evaluate("", [{"a": 0, "graph_penalty": np.inf}])
-    assert table.best_with_graph is None
-    table.evaluate("", [{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}])
-    assert table.best_with_graph.params["graph_penalty"] == 0.2
-    assert table.best().params["a"] == 0
+    folds = scripted(2, lambda number, params: [-params["graph_penalty"] if params["a"] else 0.0] * 2)
+    contest = Contest(None, None, folds, None)
+    contest.evaluate("", [{"a": 0, "graph_penalty": np.inf}])
+    assert contest.best_with_graph is None
+    contest.evaluate("", [{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}])
+    assert contest.best_with_graph["graph_penalty"] == 0.2
+    assert contest.best["a"] == 0
 
 
 def reports(scores, edges):

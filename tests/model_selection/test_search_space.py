@@ -8,7 +8,7 @@ import pytest
 
 from mssl._progress import Progress
 from mssl.judge.parallel import Workers
-from mssl.model_selection.scores import ScoreTable
+from mssl.model_selection.scores import Contest
 from mssl.model_selection.search_space import STAGES, SearchSpace, coordinate_search, full_search
 from mssl.solvers.base import Status
 
@@ -21,7 +21,7 @@ def space(given=None, **changes):
 
 
 def searched(monkeypatch, score, search=coordinate_search, progress=None, **changes):
-    """The table after a search in which every setting has the task scores that a function of its parameters says."""
+    """The contest after a search in which every setting has the task scores that a function of its parameters says."""
 
     def follow(fold, template, chain):
         result = SimpleNamespace(status=Status.CONVERGED, W=np.ones(3), history=[SimpleNamespace(edges=0)])
@@ -31,12 +31,12 @@ def searched(monkeypatch, score, search=coordinate_search, progress=None, **chan
 
     def scores(point):
         by_task = np.asarray(score(point.params), dtype=float)
-        return by_task.mean(), by_task
+        return by_task.mean(), float("nan"), by_task
 
-    fold = SimpleNamespace(scores=scores, auc=lambda point: float("nan"))
-    table = ScoreTable(None, [fold] * 3, Workers(progress=progress or Progress(0, "", 1)))
-    search(table, space(**changes))
-    return table
+    fold = SimpleNamespace(scores=scores)
+    contest = Contest(None, None, [fold] * 3, None, Workers(progress=progress or Progress(0, "", 1)))
+    search(contest, space(**changes))
+    return contest
 
 
 @pytest.mark.parametrize("winner", ["ridge", "sparse", "graph"])
@@ -44,15 +44,11 @@ def test_contests_have_equal_standing(monkeypatch, winner):
     def kind(params):
         return "graph" if np.isfinite(params["graph_penalty"]) else "sparse" if params["coef_penalty"] > 0 else "ridge"
 
-    table = searched(monkeypatch, lambda params: NOISE + 1e-6 * (kind(params) == winner))
-    assert kind(table.best().params) == winner
-    assert np.isfinite(table.best_with_graph.params["graph_penalty"])
-    kinds = [kind(candidate.params) for candidate in table.candidates.values()]
+    contest = searched(monkeypatch, lambda params: NOISE + 1e-6 * (kind(params) == winner))
+    assert kind(contest.best) == winner
+    assert np.isfinite(contest.best_with_graph["graph_penalty"])
+    kinds = [kind(params) for params in contest.table.params]
     assert {name: kinds.count(name) >= 20 for name in ("ridge", "sparse", "graph")} == dict.fromkeys(kinds, True)
-
-
-def settings_of(table):
-    return [candidate.params for candidate in table.candidates.values()]
 
 
 @pytest.mark.parametrize("search", [coordinate_search, full_search])
@@ -65,10 +61,10 @@ def test_given_grids_are_not_left(monkeypatch, search):
     }
     random = np.random.default_rng(0)
     for name, values in grids.items():
-        table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={name: values})
-        assert {params[name] for params in settings_of(table)} == set(values)
-    table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), full_search, given=grids)
-    assert len(table.candidates) == 2**6
+        contest = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={name: values})
+        assert {params[name] for params in contest.table.params} == set(values)
+    contest = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), full_search, given=grids)
+    assert len(contest.table.params) == 2**6
 
 
 def test_a_search_has_no_more_stages_than_it_announces(monkeypatch):

@@ -299,16 +299,16 @@ FAULTS = [
     ),
     Fault(
         "errors of an advantage are those over folds alone",
-        "model_selection/scores.py",
-        "error = np.maximum(error, error_of_mean(np.nanmean(by_task[..., scored], axis=1)))",
+        "judge/held_out.py",
+        "error = np.maximum(error, error_of_mean(np.nanmean(by_task[..., scored], axis=-2)))",
         "pass",
         _SELECTION,
     ),
     Fault(
         "one standard error is none",
-        "model_selection/scores.py",
-        "candidate.mean >= best.mean - best.standard_error",
-        "candidate.mean >= best.mean",
+        "judge/held_out.py",
+        "means[ranking[0]] - error_of_mean(self.reports[ranking[0], :, SCORE])",
+        "means[ranking[0]]",
         _SELECTION,
     ),
     Fault(
@@ -363,13 +363,13 @@ FAULTS = [
     Fault(
         "a search is judged by the folds that chose",
         "model_selection/search.py",
-        "choice(one.without(number))",
-        "choice(one)",
+        "choice(one.table.without(number))",
+        "choice(one.table)",
         ("tests/estimators/test_held_out.py",),
     ),
     Fault(
         "all settings are averaged",
-        "model_selection/scores.py",
+        "judge/held_out.py",
         "zip(others, gains > errors, strict=True)",
         "zip(others, gains > np.inf, strict=True)",
         ("tests/model_selection/test_scores.py",),

@@ -189,12 +189,6 @@ def _judged(
     }
 
 
-def mean_by_task(data: TaskData, values: Array, weights: Array) -> Array:
-    """Mean of flat values over each task's rows, (K,); NaN where all its weights are zero."""
-    sums, total = data.task_sums(weights * values), data.task_sums(weights)
-    return np.divide(sums, total, out=np.full(data.n_tasks, np.nan), where=total > 0)
-
-
 def standard_error(values: Array) -> float:
     """Standard error of the mean of one figure a test part.
 

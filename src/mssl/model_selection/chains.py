@@ -36,7 +36,6 @@ Params = dict[str, Any]
 Grids = dict[str, list[Any]]
 
 GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
-EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1
 
 
 class Dataset:
@@ -65,29 +64,28 @@ class Dataset:
         """The rows as task data."""
         return self.data if self.mask is None else subset(self.data, self.mask)
 
-    def prepared(self, spec: FitSpec) -> Prepared:
-        """The data, ready to fit; where targets are missing, with those that a first fit expects."""
-        if not spec.has_gaps(self.data):
-            return self._prepared(spec)
-        if "gaps" not in self._known:
-            self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
-        return replace(self._known["gaps"], settings=spec.settings)
-
-    def _prepared(self, spec: FitSpec) -> Prepared:
+    def prepared(self, spec: FitSpec, *, filled: bool = True) -> Prepared:
+        """The data, ready to fit; missing targets are filled with what a first fit expects, or left out."""
+        if filled and spec.has_gaps(self.data):
+            if "gaps" not in self._known:
+                self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
+            return replace(self._known["gaps"], settings=spec.settings)
         settings, on_residuals = spec.settings, spec.structure.relates == "residual"
-        plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
-        kind = (spec.needs_start, spec.free_units, on_residuals)
-        key = repr((plain, kind, type(spec.loss).__qualname__, spec.loss.get_params()))
+        scaling = (settings.scale_features, settings.penalty_factor, settings.fit_intercept, settings.memory_limit)
+        kind = (settings.noise, spec.needs_start, spec.free_units, on_residuals)
+        key = repr((scaling, kind, type(spec.loss).__qualname__, vars(spec.loss)))
         if key not in self._known:
             settings.check(self.n_tasks)
             with warnings.catch_warnings():
                 if self.mask is not None:  # by chance a task's rows are of one class in some training part
                     warnings.filterwarnings("ignore", "All targets of", UserWarning)
-                without_mean = replace(settings, shared_mean=False)
-                made = prepare(
-                    self.rows, spec.loss, without_mean, needs_start=spec.needs_start, free_units=spec.free_units
-                )
-            self._known[key] = made if on_residuals else _without_rows(made)
+                plain = replace(settings, shared_mean=False)
+                made = prepare(self.rows, spec.loss, plain, needs_start=spec.needs_start, free_units=spec.free_units)
+            if not (on_residuals or made.design is None or made.rows is not None or made.base.by_rows):
+                # Grams have taken the place of the standardised features, a second copy of the data.
+                base = made.base.replaced(source=None) if made.base.formed else made.base
+                made = replace(made, base=base, design=made.design.without_rows(), data=None)
+            self._known[key] = made
         known = self._known[key]
         tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
@@ -95,13 +93,8 @@ class Dataset:
         return replace(known, mean_variance=tau, settings=settings)
 
 
-def _without_rows(prepared: Prepared) -> Prepared:
-    """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
-    base = prepared.base
-    if prepared.design is None or prepared.rows is not None or base.by_rows:
-        return prepared
-    base = base.replaced(source=None) if base.formed else base
-    return replace(prepared, base=base, design=prepared.design.without_rows(), data=None)
+Weights = tuple[Array, Array, Array]
+"""Weights, intercepts and mean weights of a fit, in the user's units."""
 
 
 class PathPoint(NamedTuple):
@@ -110,18 +103,49 @@ class PathPoint(NamedTuple):
     params: Params
     model: MultiTaskEstimator
     spec: FitSpec
+    data: TaskData
     prepared: Prepared
     result: FitResult
 
     @property
-    def user_weights(self) -> tuple[Array, Array, Array]:
+    def weights(self) -> Weights:
         """Weights, intercepts and mean weights in the user's units."""
         coef, intercept = self.prepared.to_user(self.result.W, self.result.intercepts)
         return coef, intercept, self.prepared.unit * self.result.mean / self.prepared.scales
 
+    def fitted(self, reader: MultiTaskEstimator, weights: Weights | None = None) -> MultiTaskEstimator:
+        """The estimator with this fit, and the input that another has read; weights are others where they are given.
 
-def follow(source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params]) -> Iterator[PathPoint]:
-    """Fit the settings of a chain one after the other, each from its predecessor where that helps.
+        The graph, and all that is told of the fit, are its own.
+        """
+        model = self.model._same_input(reader).from_spec(self.spec, self.data, self.prepared, self.result)
+        if weights is not None:
+            own = (model.coef_, model.intercept_, model.mean_coef_)
+            coef, intercept, mean = (part.astype(old.dtype) for part, old in zip(weights, own, strict=True))
+            model.fitted_ = replace(model.fitted_, coef=coef, intercept=intercept, mean_coef=mean)
+            model._expect_new_task(None if self.prepared.design is None else self.prepared.design.centres)
+        return model
+
+
+def mean_weights(kinds: Sequence[Sequence[Weights]]) -> Weights:
+    """The mean over kinds of features of the mean over fits.
+
+    The last kind has the most features. Those of the others are its first ones, and their weights of the rest are zero.
+    """
+    means = [[np.mean(parts, axis=0) for parts in zip(*fits, strict=True)] for fits in kinds]
+
+    def average(parts: Sequence[Array]) -> Array:
+        gaps = [[(0, n - m) for n, m in zip(parts[-1].shape, part.shape, strict=True)] for part in parts]
+        return np.mean([np.pad(part, gap) for part, gap in zip(parts, gaps, strict=True)], axis=0)
+
+    coef, intercept, mean = map(average, zip(*means, strict=True))
+    return coef, intercept, mean
+
+
+def follow(
+    source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params], warm: FitResult | None = None
+) -> Iterator[PathPoint]:
+    """Fit settings that differ in λ alone one after the other, each from its predecessor where that helps.
 
     Parameters
     ----------
@@ -131,26 +155,26 @@ def follow(source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params
         What is not in the settings.
     chain : sequence of dict
         Parameters of the template.
+    warm : FitResult, optional
+        What the first fit starts from.
     """
-    previous: PathPoint | None = None
+    point: PathPoint | None = None
     for params in chain:
         model = configured(template, params)
         spec = model.to_spec(source)
-        result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
-        if spec.has_gaps(source.data):
-            _, prepared, result = fit_with_gaps(spec, source.rows, result)
+        data, origin = source.data, None
+        if point is not None:  # F's constants are the same where the start does not depend on λ
+            warm = point.result if spec.structure.shares_start(point.spec.structure) else None
+            origin = None if warm is None else (warm.scale, warm.W)
+        if spec.has_gaps(data):
+            data, prepared, result = fit_with_gaps(spec, source.rows, warm)
         else:
-            if result is None:
+            if origin is None:
                 prepared = source.prepared(spec)
                 fits = Fits(prepared, spec.structure, spec.penalty)
-            result = fits.fit(
-                spec.structure,
-                warm=result,
-                first=spec.first_step(source.n_tasks),
-                origin=None if result is None else (result.scale, result.W),
-            )
-        previous = PathPoint(params, model, spec, prepared, result)
-        yield previous
+            result = fits.fit(spec.structure, warm=warm, first=spec.first_step(source.n_tasks), origin=origin)
+        point = PathPoint(params, model, spec, data, prepared, result)
+        yield point
 
 
 def name_of(params: Params | Sequence[Params]) -> str:
@@ -164,11 +188,9 @@ def in_chains(settings: Iterable[Params]) -> list[list[Params]]:
     for params in settings:
         rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
         chains.setdefault(name_of(rest), []).append(params)
-
-    def strength(params: Params) -> float:
-        return sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
-
-    return [sorted(chain, key=strength, reverse=True) for chain in chains.values()]
+    for chain in chains.values():
+        chain.sort(key=lambda params: -sum(float(params[name]) for name in GRAPH_PENALTIES if name in params))
+    return list(chains.values())
 
 
 def follow_all(source: Dataset, template: MultiTaskEstimator, settings: Iterable[Params]) -> Iterator[PathPoint]:
@@ -198,12 +220,6 @@ def configured(template: E, params: Params) -> E:
     return model
 
 
-def _shares_start(spec: FitSpec, params: Params, previous: PathPoint) -> bool:
-    """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
-    here, before = ({k: v for k, v in p.items() if k not in GRAPH_PENALTIES} for p in (params, previous.params))
-    return here == before and spec.structure.shares_start(previous.spec.structure)
-
-
 def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
     """λ_max at the start of a fit: cheap, and as accurate as a grid needs.
 
@@ -214,15 +230,8 @@ def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
     if not structure.prices_edges:
         raise refused("structure", structure, "a path over λ needs a learned sparse precision")
     if not structure.starts_diagonal:
-        return graph_penalty_limit(prepared, spec) or EMPTY
+        return graph_penalty_limit(prepared, spec) or 1.0
     return start_lambda_max(prepared, structure, spec.penalty)
-
-
-def graph_rows(point: PathPoint) -> Array:
-    """What the graph of a fit relates, task by task: residuals, or weights about their shared mean, (K, r)."""
-    relates = point.spec.structure.relates
-    Q = point.prepared.problem(point.spec.penalty, relates).related(point.result.W)
-    return Q if relates == "residual" else Q - point.result.mean
 
 
 def grid_values(values: Any, name: str) -> list[Any]:

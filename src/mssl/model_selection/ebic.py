@@ -25,7 +25,8 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
-from mssl.model_selection.stability import correlations, graph_path
+from mssl.model.objective import lambda_max
+from mssl.model_selection.stability import graph_path, price_edges
 from mssl.structures.base import numeric
 from mssl.structures.copula import CORRELATIONS, row_moment
 
@@ -106,7 +107,7 @@ def ebic_path(
         raise ParameterError(f"tasks holds {len(names)} names; give one for each of the {K} tasks of rows.")
     S = row_moment(Q, check_choice("correlation", correlation, CORRELATIONS))
     e = _read_floors(floors, S, units)
-    path = _read_path(lambdas, float(correlations(S, e)[1].max()), n_points)
+    path = _read_path(lambdas, lambda_max(S, price_edges(S, e)), n_points)
     # A task in other units moves the criterion of all graphs alike.
     shift = 2 * r * float(np.sum(np.log(units)))
     scores, graphs = [], []

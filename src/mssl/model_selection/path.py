@@ -21,7 +21,7 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
-from mssl.model_selection.chains import EMPTY, Dataset, Params, PathPoint, configured, follow, grid_values
+from mssl.model_selection.chains import Dataset, Params, PathPoint, configured, follow, grid_values
 from mssl.solvers.base import Status
 
 
@@ -160,7 +160,7 @@ def regularization_path(
         lambdas = graph_penalties
         if lambdas is None:
             spec = configured(template, fixed).to_spec(data)
-            limit = graph_penalty_limit(whole.prepared(spec), spec) or EMPTY
+            limit = graph_penalty_limit(whole.prepared(spec), spec) or 1.0  # where correlations end
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))

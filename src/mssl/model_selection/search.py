@@ -10,7 +10,7 @@ from functools import wraps
 from inspect import getattr_static
 from operator import attrgetter
 from os import PathLike
-from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._html import Html, tag
 from mssl._progress import Progress
 from mssl._renamed import Move, old_names, renamed_grid
-from mssl._typing import Array, ArrayLike, BaseEstimator, Labels
+from mssl._typing import ArrayLike, BaseEstimator
 from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
@@ -40,13 +40,12 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.fitted import Fitted, FittedAttributes
-from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
-from mssl.judge.held_out import MARGIN
+from mssl.judge.held_out import AUC, SCORE, ScoreTable
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
@@ -54,23 +53,17 @@ from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.chains import (
     Dataset,
     Grids,
+    Weights,
     configured,
     follow,
     follow_all,
     graph_limit,
     grid_values,
+    mean_weights,
     name_of,
 )
-from mssl.model_selection.scores import AUC, SCORE, Candidate, Fold, ScoredFold, ScoreTable, make_folds, score_average
-from mssl.model_selection.search_space import (
-    GRIDS,
-    STAGES,
-    SearchSpace,
-    coordinate_search,
-    full_search,
-    is_of_loss,
-    product_search,
-)
+from mssl.model_selection.scores import Contest, Fold, Judge, make_folds, score_average
+from mssl.model_selection.search_space import GRIDS, STAGES, explore, is_of_loss
 from mssl.model_selection.stability import StabilitySelection
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
@@ -83,41 +76,11 @@ MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
 
 
-class Contest(NamedTuple):
-    """The search with one kind of features: its table of scores, all rows, and the estimator that has read them."""
-
-    features: Any
-    table: ScoreTable
-    whole: Dataset
-    reader: MultiTaskEstimator
-
-    def beats(self, other: Contest, margin: float = MARGIN) -> bool:
-        """Whether the best settings beat another contest's by that many standard errors of the paired difference."""
-        return self.table.best().beats(other.table.best(), margin)
-
-
 def feature_choices(features: Any, columns: TaskData) -> list[Any]:
     """The kinds of features to try one after the other; sparse columns can be linear only."""
     if not isinstance(features, str) or features != "auto":
         return [features]
     return ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
-
-
-Weights = tuple[Array, Array, Array]  # weights, intercepts and mean weights of a fit, in the user's units
-
-
-def take_mean(model: MultiTaskEstimator, others: list[Weights], whole: Dataset) -> None:
-    """Give an estimator the mean of its and others' weights; the graph stays its own.
-
-    Others may have fewer features, the first ones: their weights of the rest are zero.
-    """
-    names = ("coef_", "intercept_", "mean_coef_")
-    for name, own, *parts in zip(names, (model.coef_, model.intercept_, model.mean_coef_), *others, strict=True):
-        wide = [np.pad(part, [(0, n - m) for n, m in zip(own.shape, part.shape, strict=True)]) for part in parts]
-        setattr(model, name, np.mean([own, *wide], axis=0).astype(own.dtype, copy=False))
-    design, unseen = whole.prepared(model.to_spec(whole.data)).design, model.unseen_
-    model._expect_new_task(None if design is None else design.centres)
-    model.unseen_ = unseen
 
 
 def _is_mssl(template: MultiTaskEstimator) -> bool:
@@ -286,18 +249,16 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             )
         columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         y = as_rows(y)
-        if self._makes_folds():
+        own_folds = self.cv is None or isinstance(self.cv, int | np.integer)  # not the user's
+        if own_folds:
             warn_of_ids(columns)
-
-        def remember(reader: MultiTaskEstimator, data: TaskData) -> None:
-            reader._remember_input(X, data)
-            reader.ignored_columns_ = ignored
-
+        template._remember_input(X, columns)
+        template.ignored_columns_ = ignored
         rows = X.values if isinstance(X, Features) else as_rows(X)
         splits = Folds.from_cv(columns, self.cv, rows)
-        data = self._fit_columns(template, columns, splits, remember, (rows, y, tasks, sample_weight))
+        data = self._fit_columns(template, columns, splits, (rows, y, tasks, sample_weight))
         hint_at_other_scales(self.best_estimator_, data)
-        if self._makes_folds():
+        if own_folds:
             warn_of_residuals(data, self.best_estimator_._residuals(data))
         return self
 
@@ -317,7 +278,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         template = self._template()
         template._begin()
         check_moments(template)
-        if self._needs_rows():
+        if self.scoring is not None or self._varies_loss():
             allowed = "moments tell squared errors only"
             raise refused("scoring", self.scoring, allowed, "Leave it at None, and losses out of the grid.")
         if self.selection != "prediction" and self._stability().subsample == "samples":
@@ -328,31 +289,24 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             template.features = "linear"
         data = moments.to_tasks()
         held_out = np.arange(moments.n_folds)[:, None] == data.groups
-        splits = Folds(~held_out, held_out)
         columns = replace(data, groups=None)
-        self._fit_columns(template, columns, splits, lambda reader, data: reader._remember_input(None, data))
+        template._remember_input(None, columns)
+        self._fit_columns(template, columns, Folds(~held_out, held_out))
         return self
 
     def _fit_columns(
-        self,
-        template: MultiTaskEstimator,
-        columns: TaskData,
-        splits: Folds,
-        remember: Callable[[MultiTaskEstimator, TaskData], None],
-        given: Sequence[Any] = (None, None, None, None),
+        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any] = (None,) * 4
     ) -> TaskData:
         """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
 
         Parameters
         ----------
         template : estimator
-            Whose parameters are chosen.
+            Whose parameters are chosen; it has read the input.
         columns : TaskData
             The tasks.
         splits : Folds
             The folds.
-        remember : callable
-            Lets an estimator keep what later calls are checked against.
         given : tuple of (X, y, tasks, sample_weight)
             As they came, for scorers.
         """
@@ -360,10 +314,26 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         spec.check(columns, gaps=spec.has_gaps(columns))
         self._check(template, columns)
         splits.check(columns)
-        grid = self._grid()
-        record = Checkpoint.of(self, columns, clone(template), splits)
+        previous = getattr(self, "best_estimator_", None) if template.warm_start else None
+        members = self._contests(template, columns, splits, given)
+        whole = members[-1].whole.data
+        chosen = [self._choice(contest.table) for contest in members]
+        self._take(members, chosen, None if previous is None else previous._fit_of(whole))
+        if "graph_penalty" in self.best_params_:
+            graph, learns = members[-1].best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
+            self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph)
+        self._held_out = self._judged(members, self._choice)
+        self._select_graph(members[-1])
+        return whole
+
+    def _contests(
+        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any]
+    ) -> list[Contest]:
+        """The searches with those kinds of features that predict: the best one, or two that are averaged."""
+        grid, record = self._grid(), Checkpoint.of(self, columns, clone(template), splits)
         contests: list[Contest] = []
-        members: list[Contest] = []  # whose features predict: the best ones, or the mean of two kinds
+        members: list[Contest] = []
+        auto = isinstance(template.features, str) and template.features == "auto"
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             workers = Workers(self.n_jobs, record, progress)
             for features in feature_choices(template.features, columns):
@@ -372,72 +342,47 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 data = reader._map_features(columns)
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # nothing was added
-                remember(reader, data)
+                reader.features_ = feature_labels(data.feature_names, data.n_features)
                 whole = Dataset(data, reader._loss())
                 folds = self._folds(given, columns, whole, reader, splits)
-                for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
+                for fold, first in zip(folds, contests[0].folds if contests else (), strict=False):
                     fold.noise = first.noise  # scores in the same units
                 # Looser than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
-                table = ScoreTable(searched, folds, workers)
-                table.label = f"{features} " if contests else ""
-                table.stop_early = _is_mssl(reader) and self.search == "coordinate"
-                if not _is_mssl(reader):
-                    product_search(table, whole, reader, grid)
-                else:
-                    search = coordinate_search if table.stop_early else full_search
-                    search(table, SearchSpace.of(whole, reader, grid))
-                contests.append(Contest(features, table, whole, reader))
-                if members and not contests[-1].beats(members[-1]):
+                contest = Contest(reader, whole, folds, searched, workers, {"features": features} if auto else {})
+                explore(contest, grid, coordinates=self.search == "coordinate")
+                contests.append(contest)
+                if members and not contest.beats(members[-1]):
                     # Features that are better, and not clearly so, are averaged with the simpler ones.
-                    members += contests[-1:] if self._averages and contests[-1].beats(members[-1], 0.0) else []
+                    members += [contest] if self._averages and contest.beats(members[-1], 0.0) else []
                     break
-                members = contests[-1:]
-        return self._settle(contests, members, isinstance(template.features, str) and template.features == "auto")
+                members = [contest]
+        if auto:
+            scores = {one.features["features"]: float(np.nanmax(one.table.means())) for one in contests}
+            self.feature_scores_, self.feature_members_ = scores, [one.features["features"] for one in members]
+        return members
 
-    def _settle(self, contests: list[Contest], members: list[Contest], chosen: bool) -> TaskData:
-        """Choose the settings among those of the features that predict, and fit all rows; the tasks with them."""
-        previous = getattr(self, "best_estimator_", None) if contests[0].reader.warm_start else None
-        features, table, whole, _ = members[-1]
-        simpler = []
-        for contest in members[:-1]:
-            self._take(contest, self._choice(contest.table))
-            simple = self.best_estimator_
-            simpler.append((simple.coef_, simple.intercept_, simple.mean_coef_))
-        if chosen:
-            self.feature_scores_ = {contest.features: contest.table.best().mean for contest in contests}
-            self.feature_members_ = [contest.features for contest in members]
-            table.note_features(features)
-        self._take(members[-1], self._choice(table), None if previous is None else previous._fit_of(whole.data))
-        if simpler:
-            take_mean(self.best_estimator_, simpler, whole)
-        if "graph_penalty" in self.best_params_:
-            graph, learns = table.best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
-            self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph.params)
-        self._held_out = self._judged([contest.table for contest in members], self._choice)
-        self._select_graph(members[-1])
-        return whole.data
-
-    def _judged(self, tables: list[ScoreTable], choice: Callable[[ScoreTable], list[Candidate]]) -> HeldOut | None:
+    def _judged(self, members: Sequence[Contest], choice: Callable[[ScoreTable], list[int]]) -> HeldOut | None:
         """How well the answer predicts the folds, each by the settings that the other folds choose."""
-        table, scores, pieces = tables[-1], [], []
-        if len(table.folds) < 2:
+        last, scores, pieces = members[-1], [], []
+        if len(last.folds) < 2:
             return None
-        for number in range(len(table.folds)):
-            chosen = [[candidate.params for candidate in choice(one.without(number))] for one in tables]
-            if max(len(tables), len(chosen[0])) == 1:
-                scores.append(table.candidate(chosen[0][0]).folds[number, [SCORE, AUC]])
-            else:
-                parts = [(one.folds[number], one.template, own) for one, own in zip(tables, chosen, strict=True)]
-                pieces.append((f"average {number} {' '.join(map(name_of, chosen))}", (parts,)))
-        found = table.workers.run(score_average, "average on held-out rows", pieces)
+        for number in range(len(last.folds)):
+            chosen = [choice(one.table.without(number)) for one in members]
+            if len(chosen) == len(chosen[0]) == 1:
+                scores.append(last.table.reports[chosen[0][0], number, [SCORE, AUC]])
+                continue
+            settings = [[one.table.params[k] for k in own] for one, own in zip(members, chosen, strict=True)]
+            parts = [(one.folds[number], one.template, own) for one, own in zip(members, settings, strict=True)]
+            pieces.append((f"average {number} {' '.join(map(name_of, settings))}", (parts,)))
+        found = last.workers.run(score_average, "average on held-out rows", pieces)
         rows = np.array([*scores, *found.values()], dtype=float)
         score, area = float(rows[:, 0].mean()), mean_of_known(rows[:, 1])
         if self.scoring is not None or not hasattr(self, "classes_"):
             judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
-            return HeldOut(f"cross-validated score ({judge}, {len(table.folds)} folds)", score, auc=area)
-        what = f"cross-validated log loss ({len(table.folds)} folds, mean over tasks)"  # half of a label's deviance
-        base = float(np.mean([fold.base_deviance() for fold in table.folds]))
+            return HeldOut(f"cross-validated score ({judge}, {len(rows)} folds)", score, auc=area)
+        what = f"cross-validated log loss ({len(rows)} folds, mean over tasks)"  # half of a label's deviance
+        base = float(np.mean([fold.base_deviance() for fold in last.folds]))
         return HeldOut(what, -score / 2, base / 2, area)
 
     @property
@@ -459,10 +404,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _varies_loss(self) -> bool:
         return isinstance(self.param_grid, Mapping) and any(map(is_of_loss, self.param_grid))
-
-    def _makes_folds(self) -> bool:
-        """Whether the folds are this estimator's own, not the user's."""
-        return self.cv is None or isinstance(self.cv, int | np.integer)
 
     def _check(self, template: MultiTaskEstimator, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""
@@ -494,17 +435,13 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """A fixed seed by default, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
-    def _needs_rows(self) -> bool:
-        """Whether fits and scores need the rows themselves, not their moments."""
-        # Moments are sums of squares: they serve the Gaussian loss alone.
-        return self.scoring is not None or self._varies_loss()
-
     def _folds(
         self, given: Sequence[Any], columns: TaskData, whole: Dataset, reader: MultiTaskEstimator, splits: Folds
     ) -> Sequence[Fold]:
         """Folds of the rows; feature maps learn from each fold's training rows alone."""
         spec = reader.to_spec(whole.data)
-        by_rows = self._needs_rows() or spec.structure.relates == "residual"
+        # Moments are sums of squares: they serve the Gaussian loss alone, and neither scorers nor residuals.
+        by_rows = self.scoring is not None or self._varies_loss() or spec.structure.relates == "residual"
         readers = [reader] * len(splits)
         if reader.maps_ is None:
             folds = make_folds(whole.data, spec, whole.loss, splits, by_rows=by_rows)
@@ -514,8 +451,13 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 part = own._map_features(columns, train)
                 own.features_ = feature_labels(part.feature_names, part.n_features)
                 folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
-        if hasattr(reader, "classes_"):
-            _check_classes(folds, reader.classes_)
+        classes = reader.classes_.tolist() if hasattr(reader, "classes_") else []
+        for number, fold in enumerate(folds):  # in single tasks a class may be missing
+            if lost := [label for value, label in enumerate(classes) if not np.any(fold.y == value)]:
+                raise DataError(
+                    f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
+                    "or more, and use TaskKFold (an integer cv), which then keeps one of them in each training part."
+                )
         if self.scoring is None:
             return folds
         scorer: Callable[..., float]
@@ -527,77 +469,64 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         X, y, tasks, sample_weight = given
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
         parts = [X, y, None if tasks is None else read_labels(tasks), weights]
-        scored = []
         for fold, own, (_, test) in zip(folds, readers, splits, strict=True):
             held_out = np.unique(whole.data.source_rows[test])
             of_test = [None if part is None else _safe_indexing(part, held_out) for part in parts]
-            scored.append(ScoredFold(fold, scorer, of_test, own))
-        return scored
+            fold.judge = Judge(scorer, own, *of_test)
+        return folds
 
-    def _choice(self, table: ScoreTable) -> list[Candidate]:
+    def _choice(self, table: ScoreTable) -> list[int]:
         """What is taken by the scores, the best first: more than one is averaged."""
-        best = table.simplest() if self.refit == "one_se" else table.best()
+        best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
         return table.equals(best, MOST_MEMBERS if self._averages else 1)
 
-    def _take(self, contest: Contest, chosen: list[Candidate], warm: FitResult | None = None) -> None:
+    def _take(self, members: Sequence[Contest], chosen: Sequence[Sequence[int]], warm: FitResult | None = None) -> None:
         """Fit all rows with the first of the chosen settings, and give that fit the mean weights of all of them."""
-        _, table, whole, template = contest
-        best = chosen[0]
-        self.cv_results_ = table.cv_results()
-        self.best_params_, self.best_score_ = dict(best.params), best.mean
-        self.best_index_ = list(table.candidates.values()).index(best)
-        self.n_splits_ = len(table.folds)
-        self.members_ = [dict(member.params) for member in chosen]
-        model = clone(configured(template, self.best_params_))._same_input(template)
-        spec = model.to_spec(whole.data)
-        if spec.has_gaps(whole.data):
-            data, prepared, result = fit_with_gaps(spec, whole.data, warm)
-        else:
-            data, prepared = whole.data, whole.prepared(spec)
-            result = spec.fit(prepared, warm)
-        self.best_estimator_ = model.from_spec(spec, data, prepared, result)
-        warn_unless_converged(spec, result)
-        others = [point.user_weights for point in follow_all(whole, table.template, self.members_[1:])]
-        if others:
-            take_mean(self.best_estimator_, others, whole)
-        if _is_mssl(template) and any(mean is not False for mean in self._grid().get("shared_mean", [True])):
+        kinds: list[list[Weights]] = []
+        for contest, numbers in zip(members, chosen, strict=True):
+            settings = [contest.table.params[number] for number in numbers]
+            start = warm if contest is members[-1] else None
+            (point,) = follow(contest.whole, clone(contest.reader), settings[:1], start)
+            warn_unless_converged(point.spec, point.result)
+            others = follow_all(contest.whole, contest.template, settings[1:])
+            kinds.append([point.weights, *(other.weights for other in others)])
+        average = None if len(kinds) == len(settings) == 1 else mean_weights(kinds)
+        self.best_estimator_ = point.fitted(contest.reader, average)
+        if _is_mssl(contest.reader) and any(mean is not False for mean in self._grid().get("shared_mean", [True])):
             self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
+        self.cv_results_, self.n_splits_ = contest.table.cv_results(), len(contest.folds)
+        self.best_params_, self.best_index_ = dict(settings[0]), numbers[0]
+        self.best_score_ = float(contest.table.means()[numbers[0]])
+        self.members_ = [dict(params) for params in settings]
 
     def _select_graph(self, contest: Contest) -> None:
         """Select the graph, where that is asked for, and say where it comes from."""
-        _, table, whole, _ = contest
-        if hasattr(self, "stability_"):
-            del self.stability_  # of a fit before
+        vars(self).pop("stability_", None)  # of a fit before
         if self.selection == "prediction":
             penalty = self.best_params_.get("graph_penalty")
             if penalty is not None:
-                description = (
-                    f"graph_penalty={penalty:.3g}"
-                    if np.isfinite(penalty)
-                    else "which no graph improves clearly (selection='both' finds the stable edges)"
-                )
+                learned, none = f"graph_penalty={penalty:.3g}", "which no graph improves clearly"
+                description = learned if np.isfinite(penalty) else f"{none} (selection='both' finds the stable edges)"
                 self.graph_choice_ = f"prediction, {description}"
             return
-        template = configured(self.best_estimator_, self.graph_params_)
+        template, whole = configured(self.best_estimator_, self.graph_params_), contest.whole
         self.stability_ = self._stability().set_params(n_jobs=self.n_jobs)
-        self.stability_.fit_whole(whole, template, table.workers.checkpoint)
+        self.stability_.fit_whole(whole, template, contest.workers.checkpoint)
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
         if self.selection == "both":
             return
         # The weights are fitted with the λ whose graph agrees best with the stable one, and scored like the others.
         spec = template.to_spec(whole)
-        limit = graph_limit(whole.prepared(spec), spec)
-        chain = [
-            {**self.graph_params_, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)
-        ]
+        lambdas = graph_limit(whole.prepared(spec), spec) * np.geomspace(0.95, 0.02, 25)
+        chain = [{**self.graph_params_, "graph_penalty": value} for value in lambdas.tolist()]
         stable = self.stability_.graph_.adjacency | np.eye(whole.n_tasks, dtype=bool)
         best = min(
             follow(whole, template, chain),
             key=lambda point: np.count_nonzero((point.result.structure.precision != 0) ^ stable),
         )
-        table.evaluate("agreement with the stable graph", [best.params])
-        self._take(contest, [table.candidate(best.params)])
-        self._held_out = self._judged([table], lambda part: [part.candidate(best.params)])
+        number = contest.evaluate("agreement with the stable graph", [best.params])
+        self._take([contest], [number])
+        self._held_out = self._judged([contest], lambda part: number)
 
     def limits(
         self, X: Any, y: ArrayLike, tasks: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -666,17 +595,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
         return f"{html}{tag('p', Html(description))!s}"
-
-
-def _check_classes(folds: list[Fold], classes: Labels) -> None:
-    """Raise where a training part has one class only, over all tasks; in single tasks that is allowed."""
-    for number, fold in enumerate(folds):
-        lost = [label for value, label in enumerate(classes.tolist()) if not np.any(fold.y == value)]
-        if lost:
-            raise DataError(
-                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
-                "or more, and use TaskKFold (an integer cv), which then keeps one of them in each training part."
-            )
 
 
 def _into_grid(name: str) -> Move:

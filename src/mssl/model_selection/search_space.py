@@ -12,7 +12,7 @@ C. *Learned variances and graphs*: shared mean × coupling (× variance floor an
 
 The best of all settings is the one with the highest score, whichever contest it is from. The best of many looks better
 than it is, and others can often not be told apart from it: predictions are therefore by the average of the settings
-within a standard error of the best (:meth:`mssl.model_selection.scores.ScoreTable.equals`).
+within a standard error of the best (:meth:`mssl.judge.held_out.ScoreTable.equals`).
 
 Along a falling λ graphs become denser and fits slower. A path ends where two graphs in a row, each with no fewer edges
 than tasks, are sure not to gain a thousandth of the score (:func:`mssl.model_selection.scores.no_gain_left`).
@@ -39,36 +39,26 @@ import numpy as np
 
 from mssl.estimators.base import MultiTaskEstimator, check_targets
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
-from mssl.model_selection.chains import (
-    EMPTY,
-    Dataset,
-    Grids,
-    Params,
-    configured,
-    graph_limit,
-)
+from mssl.model_selection.chains import Dataset, Grids, Params, configured, graph_limit
 from mssl.penalties import L1
 
 if TYPE_CHECKING:
-    from mssl.model_selection.scores import ScoreTable
+    from mssl.model_selection.scores import Contest
 
 # Grids trade time for accuracy.
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
-POOLING = 2.0  # above it little but a shared mean is left, and the empty and the full graph are all that is tried
-SHRINKAGE = 0.5  # where tasks outnumber features, else 0
-FLOOR = "auto"  # variance floor
+POOLING = COUPLINGS[2]  # above it little but a shared mean is left: the empty and the full graph are all that is tried
 COARSE = 0.3  # share of λ_max for a first look, beside the empty and the full graph: denser ones take most of the time
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
 RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows: from pooled to least squares
 NET_RIDGES = (30.0, 1.0)  # the same beside γ: weaker ones hardly differ, and with few rows take far longer
-MEANS = (10.0, 1.0, 0.1, 0.01)  # variances of a shared mean, in units of their estimate, which is off by such factors
-REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean
+MEANS = RIDGES[4:]  # variances of a shared mean, in units of their estimate, which is off by such factors
 STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 FLOORS, SHRINKAGES = "graph_penalty__variance_floor", "graph_penalty__shrinkage"  # names of parameters
-ABSENT: Grids = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: [FLOOR]}
+ABSENT: Grids = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: ["auto"]}
 GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # what is searched over
 
 
@@ -116,26 +106,23 @@ class SearchSpace:
             Grids that the user gave.
         """
         spec = template.to_spec(whole)
-        structure, normalised = spec.structure, spec.paper is None
-        on_coef = structure.relates == "coef"
-        without_graph = on_coef and normalised
+        normalised, on_coef = spec.paper is None, spec.structure.relates == "coef"
         plain = configured(template, {"shared_mean": False}).to_spec(whole)
+        without_graph = on_coef and normalised
 
         def limit(params: Params) -> float:
             spec = configured(template, params).to_spec(whole)
-            return graph_limit(whole.prepared(spec), spec) if on_coef or not normalised else 1.0
+            return graph_limit(whole.prepared(spec), spec)
 
-        if not normalised:
-            # One λ_max for all settings, found once: γ alone moves it, and downwards.
-            given, largest = ABSENT | given, cache(lambda: limit({"coef_penalty": 0.0}))
+        largest = cache(lambda: limit({"coef_penalty": 0.0}))  # by fits, which take their time
         tau = 0.0
         if without_graph and whole.n_tasks > 1:
-            with_mean = configured(template, {"shared_mean": True}).to_spec(whole)
-            known = whole.prepared(with_mean)
+            known = whole.prepared(configured(template, {"shared_mean": True}).to_spec(whole))
             tau = known.unit**2 * known.mean_variance
         return cls(
-            given,
-            graph_limit=limit if normalised else lambda params: largest(),
+            given if normalised else ABSENT | given,
+            # In the paper's formulation γ alone moves λ_max, and downwards: one serves for all settings.
+            graph_limit=limit if without_graph else lambda params: 1.0 if normalised else largest(),
             coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
             mean_variance=tau,
             many_tasks=whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()),
@@ -145,54 +132,65 @@ class SearchSpace:
 
     def values(self, name: str) -> list[Any]:
         """A grid: as given, or the default."""
-        if name in self.given:
-            return self.given[name]
         defaults: Grids = {
             "prior_strength": list(COUPLINGS),
-            SHRINKAGES: [SHRINKAGE if self.many_tasks else 0.0],
+            SHRINKAGES: [0.5 if self.many_tasks else 0.0],
             "shared_mean": [True, False] if self.mean_variance > 0 else [False],
-            FLOORS: [FLOOR],
+            FLOORS: ["auto"],
             "coef_penalty": [self.coef_limit * share for share in GAMMAS],
         }
-        return defaults[name]
+        return self.given[name] if name in self.given else defaults[name]
 
-    def first(self) -> Params:
-        """Settings of the first stages that later ones vary."""
+    def first(self, **others: Any) -> Params:
+        """Settings of the first stages, which later ones vary."""
         gamma = min(self.given.get("coef_penalty", [0.0]))
-        return {"coef_penalty": gamma, **{name: self.values(name)[0] for name in (SHRINKAGES, FLOORS)}}
-
-    def priors(self) -> list[Params]:
-        """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
-        names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
-        settings = varied({}, **{name: self.values(name) for name in names})
-        free = "prior_strength" in self.given
-        return [one for one in settings if free or one["shared_mean"] or one["prior_strength"] <= POOLING]
-
-    def ends(self, params: Params) -> list[float]:
-        """λ of the empty and of the full graph, the latter where there is one."""
-        return [EMPTY, 0.0] if self.normalised else [self.graph_limit(params)]
+        return {"coef_penalty": gamma, **{name: self.values(name)[0] for name in (SHRINKAGES, FLOORS)}, **others}
 
     def path(self, params: Params, shares: Sequence[float]) -> list[Params]:
-        """A chain over λ with everything else fixed: empty, shares of λ_max, full."""
+        """A chain over λ with everything else fixed: the empty graph, shares of λ_max, and the full one if it exists.
+
+        Correlations are at most 1, so that at λ = 1 the graph is empty whatever the data.
+        """
         rest = {name: value for name, value in params.items() if name != "graph_penalty"}
         if "graph_penalty" in self.given:
             lambdas = set(self.given["graph_penalty"])
+        elif self.normalised:
+            limit = min(self.graph_limit(rest), 1.0) if shares else 0.0
+            lambdas = {1.0, 0.0, *(limit * share for share in shares)}
         else:
-            ends = self.ends(rest)
-            limit = min(self.graph_limit(rest), ends[0]) if shares else 0.0
-            lambdas = {*ends, *(limit * share for share in shares)}
+            lambdas = {self.graph_limit(rest) * share for share in (1.0, *shares)}
         return [{**rest, "graph_penalty": float(value)} for value in sorted(lambdas, reverse=True)]
 
 
-def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
-    """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
-    if space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given):
-        _one_ridge(table, space)
-        _sparse(table, space, table.best().params)
-        _graphs(table, space)
+def explore(contest: Contest, given: Grids, *, coordinates: bool) -> None:
+    """Score settings: one coordinate after the other, or the product of the grids.
+
+    Parameters
+    ----------
+    contest : Contest
+        What scores them.
+    given : dict of str → list
+        Grids that the user gave.
+    coordinates : bool
+        Whether an MSSL estimator's are searched by coordinates.
+    """
+    if not hasattr(contest.reader, "graph_penalty"):
+        product_search(contest, given)
     else:
-        _graphs(table, space)
-        _sparse_graphs(table, space)
+        space = SearchSpace.of(contest.whole, contest.reader, given)
+        (coordinate_search if coordinates else full_search)(contest, space)
+
+
+def coordinate_search(contest: Contest, space: SearchSpace) -> None:
+    """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
+    contest.stop_early = True
+    if space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given):
+        _one_ridge(contest, space)
+        _sparse(contest, space)
+        _graphs(contest, space)
+    else:
+        _graphs(contest, space)
+        _sparse_graphs(contest, space)
 
 
 def varied(fixed: Params, **grids: Iterable[Any]) -> list[Params]:
@@ -200,74 +198,79 @@ def varied(fixed: Params, **grids: Iterable[Any]) -> list[Params]:
     return [{**fixed, **dict(zip(grids, values, strict=True))} for values in product(*grids.values())]
 
 
-def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
+def _one_ridge(contest: Contest, space: SearchSpace) -> None:
     """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
-    means = space.given.get("shared_mean")
-    if means is None:
-        means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
-    fixed = {**space.first(), "graph_penalty": np.inf}
-    table.evaluate("no graph", varied(fixed, shared_mean=means, prior_strength=RIDGES))
-    for step in REFINEMENTS:
-        best = table.best().params
-        ratios = (step, 1.0, 1 / step)
-        tau = best["shared_mean"]
-        taus = [tau] if tau is False or "shared_mean" in space.given else [tau * ratio for ratio in ratios]
+    given, step = space.given.get("shared_mean"), RIDGES[0] / RIDGES[1]
+    means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
+    fixed = space.first(graph_penalty=np.inf)
+    contest.evaluate("no graph", varied(fixed, shared_mean=given or means, prior_strength=RIDGES))
+    for _ in range(2):
+        step, best = step**0.5, contest.best
+        ratios, tau = (step, 1.0, 1 / step), best["shared_mean"]
+        taus = [tau] if tau is False or given else [tau * ratio for ratio in ratios]
         ridges = [best["prior_strength"] * ratio for ratio in ratios]
-        table.evaluate("no graph, refined", varied(best, shared_mean=taus, prior_strength=ridges))
+        contest.evaluate("no graph, refined", varied(best, shared_mean=taus, prior_strength=ridges))
 
 
-def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
+def _sparse(contest: Contest, space: SearchSpace) -> None:
     """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
-    means = space.given.get("shared_mean", list(dict.fromkeys([False, best["shared_mean"]])))
-    fixed = {**space.first(), "graph_penalty": np.inf}
-    gammas = space.values("coef_penalty")
-    settings = varied(fixed, shared_mean=means, coef_penalty=gammas, prior_strength=NET_RIDGES)
-    table.evaluate("no graph, sparse", settings)
-    found = max(map(table.candidate, settings), key=lambda one: one.mean).params
+    means = space.given.get("shared_mean", list(dict.fromkeys([False, contest.best["shared_mean"]])))
+    grids = {"shared_mean": means, "coef_penalty": space.values("coef_penalty"), "prior_strength": NET_RIDGES}
+    tried = contest.evaluate("no graph, sparse", varied(space.first(graph_penalty=np.inf), **grids))
+    found = contest.table.params[max(tried, key=contest.table.means().__getitem__)]
     if "coef_penalty" in space.given or found["coef_penalty"] == 0:
         return
     third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
     gammas = [found["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
-    table.evaluate("no graph, sparse, refined", varied(found, coef_penalty=gammas))
+    contest.evaluate("no graph, sparse, refined", varied(found, coef_penalty=gammas))
 
 
-def _graphs(table: ScoreTable, space: SearchSpace) -> None:
-    """Means and couplings at a few λ, then a path of λ at the best of them."""
-    settings = [{**space.first(), **prior} for prior in space.priors()]
-    paths = (space.path(params, (COARSE,) if params["prior_strength"] <= POOLING else ()) for params in settings)
-    table.evaluate("graph, mean and coupling", chain.from_iterable(paths))
-    best = table.best_with_graph
+def _graphs(contest: Contest, space: SearchSpace) -> None:
+    """Means and couplings at a few λ, then a path of λ at the best of them.
+
+    Without a mean a strong coupling would only shrink all weights.
+    """
+    names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
+    settings: list[Params] = []
+    for params in varied(space.first(), **{name: space.values(name) for name in names}):
+        weak = params["prior_strength"] <= POOLING
+        if weak or params["shared_mean"] or "prior_strength" in space.given:
+            settings += space.path(params, (COARSE,) if weak else ())
+    contest.evaluate("graph, mean and coupling", settings)
+    best = contest.best_with_graph
     if best is not None:
-        table.evaluate("graph penalty", space.path(best.params, FINE))
+        contest.evaluate("graph penalty", space.path(best, FINE))
 
 
-def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
+def _sparse_graphs(contest: Contest, space: SearchSpace) -> None:
     """γ × coupling, with and without the graph: sparse weights need another coupling."""
-    best = table.best().params
+    best = contest.best
     couplings = sorted({best["prior_strength"], *(c for c in space.values("prior_strength") if c <= POOLING)})
     lambdas = {best["graph_penalty"]}
     if "graph_penalty" not in space.given:
-        lambdas.add(space.ends(best)[0])
+        lambdas.add(space.path(best, ())[0]["graph_penalty"])
     gammas = space.values("coef_penalty")
-    table.evaluate("graph, sparse", varied(best, prior_strength=couplings, coef_penalty=gammas, graph_penalty=lambdas))
+    settings = varied(best, prior_strength=couplings, coef_penalty=gammas, graph_penalty=lambdas)
+    contest.evaluate("graph, sparse", settings)
 
 
-def full_search(table: ScoreTable, space: SearchSpace) -> None:
+def full_search(contest: Contest, space: SearchSpace) -> None:
     """Score the product of all grids."""
     names = ("shared_mean", "prior_strength", SHRINKAGES, "coef_penalty", FLOORS)
     grids = {name: space.values(name) for name in names}
     grids["coef_penalty"] = space.given.get("coef_penalty", [0.0, *grids["coef_penalty"]])
-    table.evaluate("grid", chain.from_iterable(space.path(params, FINE) for params in varied({}, **grids)))
+    contest.evaluate("grid", chain.from_iterable(space.path(params, FINE) for params in varied({}, **grids)))
 
 
-def product_search(table: ScoreTable, whole: Dataset, template: MultiTaskEstimator, given: Grids) -> None:
+def product_search(contest: Contest, given: Grids) -> None:
     """Score the product of a general estimator's grids."""
+    whole, template = contest.whole, contest.reader
     grid = given or _strengths(whole, template)
     settings = varied({}, **grid)
     if any(map(is_of_loss, grid)):
         for params in settings:
             check_targets(whole.data, configured(template, params)._loss())
-    table.evaluate("grid", settings)
+    contest.evaluate("grid", settings)
 
 
 def is_of_loss(name: str) -> bool:

@@ -48,16 +48,14 @@ from mssl.files.checkpoint import Checkpoint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.judge.parallel import Piece, Workers
+from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
-from mssl.model_selection.chains import Dataset, Params, follow, graph_limit, graph_rows
+from mssl.model_selection.chains import Dataset, Params, follow, graph_limit
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 
 _LOG = logging.getLogger("mssl")
-MIN_ROWS_TO_HALVE = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
-_CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
 
 
@@ -186,37 +184,33 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         except (TypeError, ValueError) as error:
             raise refused("random_state", self.random_state, "give a whole number, a Generator, or None") from error
         (point,) = follow(whole, template, [{}])
-        Q, floors = graph_rows(point), structure.floors(point.result.scale)
-        S = row_moment(Q, structure.correlation)
+        Q = point.prepared.problem(point.spec.penalty, structure.relates).related(point.result.W)
+        Q = Q if structure.relates == "residual" else Q - point.result.mean
+        S, floors = row_moment(Q, structure.correlation), structure.floors(point.result.scale)
+        self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points)
         if len(Q) == 1:  # one task has no pairs
-            self.lambdas_ = self._path()
             self.graph_ = self._summarise(["00"], S, floors, list(whole.data.tasks), None)
             return self
         with Progress(self.verbose, "stability selection", 1) as progress:
-            if self.subsample != "samples":
-                pieces = self._halve_coefficients(Q, S, floors, structure, random)
-                function: Callable[..., Any] = select_rows
+            select: Callable[..., str]
+            work: Sequence[tuple[Any, ...]]
+            if self.subsample == "samples":
+                select, work = select_refitted, self._halve_samples(whole, template, random)
             else:
-                pieces = self._halve_samples(whole, template, random)
-                function = select_refitted
-            done = Workers(self.n_jobs, record, progress).run(function, "subsamples", pieces)
-        found_words = (done[name] for name, _ in pieces)
-        words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
+                halves = self._halve_rows(Q, structure, random)
+                select, work = select_rows, [(Q, rows, floors, self.lambdas_, structure) for rows in halves]
+            pieces = [(f"subsample {number}", arguments) for number, arguments in enumerate(work)]
+            words = list(Workers(self.n_jobs, record, progress).run(select, "subsamples", pieces).values())
         found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edge_constraints)
         self.graph_ = replace(found, evidence=evidence_of(point.prepared, point.result, structure, whole.data))
-        self._warn_of_chance()
-        return self
-
-    def _warn_of_chance(self) -> None:
-        """Say where the bound on false edges is no less than the edges that were found."""
-        found = self.graph_.n_edges
-        if 0 < found <= self.expected_false_edges_:
+        if 0 < found.n_edges <= self.expected_false_edges_:
             _LOG.warning(
                 "The bound on false edges, %.2g, is no less than the %d stable edges: by it, they may all be chance. "
                 "Raise threshold or the weakest λ of path, or take edges by false discoveries (graph_.edges(fdr=0.1)).",
                 self.expected_false_edges_,
-                found,
+                found.n_edges,
             )
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -241,10 +235,9 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
 
     def check_halves(self, n: int, what: str, remedy: str) -> None:
         """Raise where there are too few of what is halved."""
-        if self.subsample != "samples" and n < MIN_ROWS_TO_HALVE:
+        if self.subsample != "samples" and n // 2 < 2:  # two rows are the fewest that have a correlation
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='features' needs at least {MIN_ROWS_TO_HALVE} {what}."
-                + remedy
+                f"There are {n} {what} to halve; subsample='features' needs at least 4 {what}." + remedy
             )
 
     def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
@@ -258,45 +251,34 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
         return halves[: self.n_subsamples]
 
-    def _halve_coefficients(
-        self, Q: Array, S: Array, floors: Array, structure: Structure, random: np.random.Generator
-    ) -> list[Piece]:
-        """Pieces of work: graphical lassos on halves of the rows of weights or residuals."""
+    def _halve_rows(self, Q: Array, structure: Structure, random: np.random.Generator) -> list[Index]:
+        """Halves of the rows of weights, or of blocks of residuals."""
         n, on_residuals = Q.shape[1], structure.relates == "residual"
         remedy = "" if on_residuals else " Or halve each task's rows: subsample='samples'."
         self.check_halves(n, "rows" if on_residuals else "features", remedy)
-        self.lambdas_ = self._path()
         block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
-        halves = self._halves(n, random, block if on_residuals else 1)
-        correlation = structure.correlation
-        return [
-            (
-                f"subsamples from {first}",
-                (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edge_constraints, correlation),
-            )
-            for first in range(0, len(halves), _CHUNK)
-        ]
+        return self._halves(n, random, block if on_residuals else 1)
 
-    def _halve_samples(self, whole: Dataset, template: MultiTaskEstimator, random: np.random.Generator) -> list[Piece]:
-        """Pieces of work: fits along the path on half of every task's rows."""
-        data: TaskData = whole.data
-        _warn_small(data)
-        spec = template.to_spec(whole)
-        # The paper's λ is in other units; there the path is one of shares of λ_max.
-        self.lambdas_ = self._path() * (1.0 if spec.structure.free_units else graph_limit(whole.prepared(spec), spec))
+    def _halve_samples(
+        self, whole: Dataset, template: MultiTaskEstimator, random: np.random.Generator
+    ) -> list[tuple[Dataset, MultiTaskEstimator, list[Params]]]:
+        """Halves of every task's rows, and the fits along the path that they are for."""
+        data, spec = whole.data, template.to_spec(whole)
+        smallest = int(data.n_rows.min())
+        if smallest / 2 < 2 * data.n_features:
+            warn(
+                f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
+                f"{data.n_features} features. Half-samples that are not well above the number of features spoil the "
+                "graph; subsample='features' does not need them."
+            )
+        if not spec.structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
+            self.lambdas_ = self.lambdas_ * graph_limit(whole.prepared(spec), spec)
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
             _warn_lost_classes(masks, labels)
         chain = [{graph_penalty_name(template): float(value)} for value in self.lambdas_]
-        return [
-            (f"subsample {number}", (Dataset(data, whole.loss, mask), template, chain))
-            for number, mask in enumerate(masks)
-        ]
-
-    def _path(self) -> Array:
-        """The falling path, on the correlation scale."""
-        return np.geomspace(self.path[1], self.path[0], self.n_points)
+        return [(Dataset(data, whole.loss, mask), template, chain) for mask in masks]
 
     def _half_samples(self, data: TaskData, labels: Index | None, random: np.random.Generator) -> list[Mask]:
         """Half of every task's rows: two folds that never look at labels, but for a class that one would miss.
@@ -352,10 +334,8 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             chosen = unpack(word, L, K)
             counts += chosen
             selected += int(np.count_nonzero(chosen.any(axis=0) & counted))
-        self.frequencies_ = np.zeros((L, K, K))
-        for point in range(L):
-            self.frequencies_[point][upper] = counts[point] / len(words)
-            self.frequencies_[point] += self.frequencies_[point].T
+        self.frequencies_, (i, j) = np.zeros((L, K, K)), upper
+        self.frequencies_[:, i, j] = self.frequencies_[:, j, i] = counts / len(words)
         self.mean_frequency_ = self.frequencies_.mean(axis=0)
         self.tasks_ = np.asarray(tasks)
         confidence = self.frequencies_.max(axis=0)
@@ -373,16 +353,6 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         from mssl.plots import plot_stability
 
         return plot_stability(self.lambdas_, self.frequencies_, ax, threshold=self.threshold)
-
-
-def _warn_small(data: TaskData) -> None:
-    smallest = int(data.n_rows.min())
-    if smallest / 2 < 2 * data.n_features:
-        warn(
-            f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
-            f"{data.n_features} features. Half-samples that are not well above the number of features spoil the graph; "
-            "subsample='features' does not need them."
-        )
 
 
 def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
@@ -405,20 +375,9 @@ def graph_penalty_name(estimator: MultiTaskEstimator) -> str:
     raise refused("estimator", estimator, allowed)
 
 
-def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
-    """a_ij = √((S_ii + e_i)(S_jj + e_j)), and |S_ij|/a_ij off the diagonal."""
-    spread = np.sqrt(np.diagonal(S) + floors)
-    scales = np.outer(spread, spread)
-    ratio = np.abs(S) / scales
-    np.fill_diagonal(ratio, 0.0)
-    return scales, ratio
-
-
 def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> Iterator[Array]:
     """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
-    scales, _ = correlations(S, floors)
-    if known is not None:
-        scales = scales * known.factors(len(S))
+    scales = price_edges(S, floors) * (1.0 if known is None else known.factors(len(S)))
     warm = None
     for value in lambdas:
         warm = graphical_lasso(
@@ -434,16 +393,15 @@ def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None
         yield warm.precision
 
 
-def select_rows(
-    Q: Array,
-    halves: Sequence[Index],
-    floors: Array,
-    lambdas: Array,
-    known: KnownEdges | None = None,
-    correlation: str = "pearson",
-) -> list[str]:
-    """Edges selected from some rows of Q along the path, one word of bits a subsample."""
-    return [pack(graph_path(row_moment(Q[:, rows], correlation), floors, lambdas, known)) for rows in halves]
+def price_edges(S: Array, floors: Array) -> Array:
+    """a_ij = √((S_ii + e_i)(S_jj + e_j)), what one unit of λ means for each edge."""
+    spread = np.sqrt(np.diagonal(S) + floors)
+    return np.outer(spread, spread)
+
+
+def select_rows(Q: Array, rows: Index, floors: Array, lambdas: Array, structure: Structure) -> str:
+    """Edges selected from some rows of weights or residuals along the path, as one word."""
+    return pack(graph_path(row_moment(Q[:, rows], structure.correlation), floors, lambdas, structure.edge_constraints))
 
 
 def select_refitted(part: Dataset, template: MultiTaskEstimator, chain: Sequence[Params]) -> str:
