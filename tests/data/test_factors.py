@@ -72,17 +72,6 @@ def test_leading_columns_are_the_factors_of_these_columns(rng, intercept: bool) 
     same(TaskFactors.from_rows(X, y, c, intercept=intercept).leading(2), fewer, rng)
 
 
-def test_the_intercept_as_a_column_is_a_column_of_ones(rng) -> None:
-    X, y, c = draw(rng, (0, 1, 2, 3, 12), weighted=True)
-    ones = [np.column_stack([x, np.ones(len(x))]) for x in X]
-    with_column = TaskFactors.from_rows(X, y, c, intercept=True).with_column()
-    direct = TaskFactors.from_rows(ones, y, c, intercept=False)
-    for w in rng.normal(size=(5, D + 1)):
-        np.testing.assert_allclose(losses(with_column, w), losses(direct, w), rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(with_column.dof, direct.dof)
-    np.testing.assert_array_equal(with_column.used, direct.used)  # a task without rows has none here either
-
-
 def test_nearly_collinear_columns_keep_their_digits(rng) -> None:
     """The weight of a difference of 1e-9, which squares round away, comes back from any split."""
     X = rng.normal(size=(40, 2))

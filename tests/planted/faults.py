@@ -136,8 +136,8 @@ FAULTS = [
     Fault(
         "log evidence forgets the unit of the targets",
         "evidence/fit.py",
-        " - float(rows.dof @ np.log(units.sizes))",
-        "",
+        "(np.log(2 * np.pi) + 2 * np.log(units.sizes))",
+        "np.full(K, np.log(2 * np.pi))",
         _EVIDENCE,
     ),
     Fault(

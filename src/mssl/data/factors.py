@@ -156,16 +156,6 @@ class TaskFactors:
         means = np.column_stack([self.means[:, :d], self.target_means])
         return self.from_tables(self.n, means, tables, rest=self.rest, centred=self.centred)
 
-    def with_column(self) -> TaskFactors:
-        """The intercept as a last column of ones, no longer free: one row on top brings the means back."""
-        level, ones = np.sqrt(self.n)[:, None], np.ones((self.n_tasks, 1))
-        means = np.concatenate([self.means, ones, self.target_means[:, None]], axis=1)
-        tables = [
-            np.concatenate([top[None][: int(n > 0)], np.insert(table, self.n_features, 0.0, axis=1)])
-            for n, top, table in zip(self.n, level * means, self._tables(), strict=True)
-        ]
-        return self.from_tables(self.n, means, tables, rest=self.rest)
-
 
 def turned(X: Matrix, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
     """Total weight, means and weighted rows of one task, features and targets side by side.

@@ -21,13 +21,14 @@ from mssl._validation import refused
 from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
-from mssl.evidence.climb import SMALLEST, climb
+from mssl.evidence.climb import SMALLEST, Climb, climb
 from mssl.evidence.posterior import WeightPosterior, quadratic_forms
 from mssl.evidence.prior import (
     FLAT,
     NOISE_PRIOR,
     Dense,
     Exchangeable,
+    Noise,
     PerTask,
     Prior,
     SharedNoise,
@@ -36,7 +37,7 @@ from mssl.evidence.prior import (
     related,
 )
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, SharedRoute
-from mssl.evidence.sites import GLMProblem, RowRoute, Sites, climb_sites
+from mssl.evidence.sites import GLMProblem, RowRoute, SitePoint, Sites, climb_sites
 from mssl.evidence.version_2 import prior_of
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian, Loss
@@ -216,7 +217,8 @@ class EvidenceFit:
     @property
     def base_prior(self) -> Prior:
         """The prior without an intercept column that stands in for contrasts, to go on from."""
-        return self.prior.without_intercept() if self.options.intercepts == "flat" else self.prior
+        contrasts = self.options.intercepts == "flat" and self.loss.quadratic
+        return self.prior.without_intercept() if contrasts else self.prior
 
     @property
     def has_column(self) -> bool:
@@ -400,11 +402,7 @@ def fit_evidence(
             raise refused("prior", f"of {prior.n_tasks} tasks and {len(prior.block)} features", allowed)
     loss = Gaussian() if loss is None else loss
     try:
-        scaled = _in_units(data, options, targets=loss.quadratic)
-        if loss.quadratic:
-            ended = _fit_gaussian(data, *scaled, prior, options, occasions, base)
-        else:
-            ended = _fit_glm(data, *scaled, prior, options, loss, base)
+        ended = _fit_stage(data, prior, options, loss, occasions, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
             "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
@@ -466,54 +464,75 @@ def _with_ones(X: Array) -> Array:
     return np.column_stack([X, np.ones(len(X))])
 
 
-def _fit_gaussian(
-    data: TaskData,
-    units: Units,
-    X: list[Array],
-    y: list[Array],
-    weights: Array,
-    prior: Prior,
-    options: Options,
-    occasions: Index | None,
-    base: EvidenceFit | None,
+def _fit_stage(
+    data: TaskData, prior: Prior, options: Options, loss: Loss, occasions: Index | None, base: EvidenceFit | None
 ) -> EvidenceFit:
-    K, counts = data.n_tasks, np.split(weights, data.offsets[1:-1])
-    rows = TaskFactors.from_rows(X, y, counts, intercept=options.intercepts != "none")
-    if options.intercepts == "shrunk":
-        prior, rows = prior.with_intercept(Exchangeable(v=0.5, t=FLAT, learned=("v",))), rows.with_column()
-        X = list(map(_with_ones, X))
-    dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
+    """One stage: the fit that goes on from that before it or, where there was none, from a prior."""
+    units, X, y, weights = _in_units(data, options, targets=loss.quadratic)
+    K, counts, flat = data.n_tasks, np.split(weights, data.offsets[1:-1]), options.intercepts == "flat"
+    dense, kernel, learn = options.dense and K > 1, options.kernel if K > 1 else None, options.temperature == 1
+    if options.intercepts == "shrunk" or (flat and not loss.quadratic):
+        # Contrasts take the place of flat intercepts for least squares alone.
+        wide, X = FLAT if loss.quadratic else _GLM_FLAT, list(map(_with_ones, X))
+        own = Exchangeable(v=wide, t=0.0, learned=()) if flat else Exchangeable(v=0.5, t=wide, learned=("v",))
+        prior = prior.with_intercept(own)
+    if base is not None:
+        prior, loss = base.base_prior, base.loss
+    found: Climb[Prior] | Climb[SitePoint]
     route: MeanRoute | DualRoute | SharedRoute | PrimalRoute
-    if base is not None and options.errors == "shared":
-        route, prior = _occasion_route(data, X, y, weights, base, occasions)
+    if loss.quadratic:
+        rows = TaskFactors.from_rows(X, y, counts, intercept=flat)
+        if base is not None and options.errors == "shared":
+            route, prior = _occasion_route(data, X, y, weights, base, occasions)
+        elif kernel is not None and data.shared and options.intercepts != "shrunk":
+            route = _shared_route(X[0], y, counts[0], flat)
+        else:
+            route = _route(rows, dense)
+        if not learn:
+            prior = replace(prior, noise=replace(_per_task(prior).scaled(options.temperature), learned=False))
+        elif kernel is not None and options.errors != "shared":
+            # Noise learned together with a rich covariance collapses where n is at most d.
+            prior = replace(related(prior, kernel), noise=replace(_per_task(prior), learned=kernel.plain))
+        found = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
+        prior, dof = found.point, rows.dof
+        noise: Noise = prior.noise.scaled(1 / options.temperature)
+        constant = float(dof @ (np.log(2 * np.pi) + 2 * np.log(units.sizes)))
     else:
-        prior = prior if base is None else base.base_prior
-        shared = kernel is not None and data.shared and options.intercepts != "shrunk"
-        route = _shared_route(X[0], y, counts[0], options) if shared else _route(rows, dense)
-    if options.temperature != 1:
-        prior = replace(prior, noise=replace(_per_task(prior).scaled(options.temperature), learned=False))
-    elif kernel is not None and options.errors != "shared":
-        # Noise learned together with a rich covariance collapses where n is at most d.
-        prior = replace(related(prior, kernel), noise=replace(_per_task(prior), learned=kernel.plain))
-    found = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
-    prior = found.point
+        if options.errors == "shared":
+            raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
+        dispersion, squares = _dispersions(data, loss, options), weights @ np.concatenate(X) ** 2 / weights.sum()
+        # The sites hold the errors.
+        prior = replace(prior, noise=PerTask(np.ones(K), learned=False), predictor=squares)
+        prior = prior if kernel is None or not learn else related(prior, kernel)
+        each = dispersion[data.task_of_row]
+        found = climb_sites(
+            GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, each),
+            prior,
+            lambda rows: _route(rows, dense),
+            gain=options.tol,
+            max_iter=options.max_iter,
+            learn=learn,
+        )
+        prior, loss, settled = found.point.prior, found.point.problem.loss, found.point.settled
+        route, constant, noise = settled.told, settled.correction, PerTask(dispersion)
+        dof = route.rows.used + route.rows.spare
     s = route.derivatives(prior)
-    log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))
-    trace = s.noise[0]
-    used = prior.noise.variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
+    trace, variances = s.noise[0], prior.noise.variances
+    used = variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
     return EvidenceFit(
-        replace(prior, noise=prior.noise.scaled(1 / options.temperature)),
+        replace(prior, noise=noise),
         route.posterior(prior),
         units,
         options,
         np.array([part.sum() for part in counts]),
-        np.clip(rows.dof - used, 0.0, None),
-        log_evidence,
+        np.clip(dof - used, 0.0, None),
+        -0.5 * (s.value + constant),
         found.objective,
         found.promise,
         found.n_iter,
         found.converged,
-        type(route).__name__,
+        type(route).__name__ if loss.quadratic else "Sites",
+        loss,
     )
 
 
@@ -546,9 +565,8 @@ def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     return MeanRoute(rows)
 
 
-def _shared_route(X: Array, y: list[Array], weights: Array, options: Options) -> SharedRoute:
+def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> SharedRoute:
     """One design: compressed once, with the products of what no feature explains."""
-    flat = options.intercepts == "flat"
     total, _, table = turned(X, np.column_stack(y), weights, flat)
     d = X.shape[1]
     table, outside = triangle(table, d)
@@ -628,55 +646,6 @@ def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
     dispersions = np.full(data.n_tasks, float(found.mean()))
     dispersions[kept] = found
     return dispersions
-
-
-def _fit_glm(
-    data: TaskData,
-    units: Units,
-    X: list[Array],
-    y: list[Array],
-    weights: Array,
-    prior: Prior,
-    options: Options,
-    loss: Loss,
-    base: EvidenceFit | None,
-) -> EvidenceFit:
-    if options.errors == "shared":
-        raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
-    loss, K = loss if base is None else base.loss, data.n_tasks
-    dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
-    if options.intercepts != "none":
-        free = Exchangeable(v=_GLM_FLAT, t=0.0, learned=()) if options.intercepts == "flat" else None
-        prior = prior.with_intercept(free or Exchangeable(v=0.5, t=_GLM_FLAT, learned=("v",)))
-        X = list(map(_with_ones, X))
-    dispersion = _dispersions(data, loss, options)
-    problem = GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, dispersion[data.task_of_row])
-    squares = weights @ np.concatenate(X) ** 2 / weights.sum()
-    noise = PerTask(np.ones(K), learned=False)  # the sites hold the errors
-    prior = replace(prior if base is None else base.prior, noise=noise, predictor=squares)
-    if kernel is not None and options.temperature == 1:
-        prior = related(prior, kernel)
-    learn = options.temperature == 1
-    found = climb_sites(
-        problem, prior, lambda rows: _route(rows, dense), gain=options.tol, max_iter=options.max_iter, learn=learn
-    )
-    point, rows = found.point, found.point.route.rows
-    trace = point.route.derivatives(point.prior).noise[0]
-    return EvidenceFit(
-        replace(point.prior, noise=PerTask(dispersion)),
-        point.route.posterior(point.prior),
-        units,
-        options,
-        np.array([part.sum() for part in np.split(weights, data.offsets[1:-1])]),
-        np.clip(rows.used + rows.spare - trace, 0.0, None),
-        -0.5 * point.value,
-        found.objective,
-        found.promise,
-        found.n_iter,
-        found.converged,
-        "Sites",
-        point.problem.loss,
-    )
 
 
 def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:

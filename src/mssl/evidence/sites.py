@@ -219,29 +219,24 @@ class SitePoint:
 
         try:
             self.found = problem.settled(self.sites, marginals, tol)
-            value = self.value
+            s = self.found.told.derivatives(prior)
         except np.linalg.LinAlgError:
             return None
+        value = s.value + self.found.correction
         if not np.isfinite(value):
             return None
         self.sites = self.found.sites
-        slope, metric = prior.slopes(self.route.derivatives(prior))
+        slope, metric = prior.slopes(s)
         if problem.loss.learned:
             own, information = problem.slopes(self.sites, self.found.mean, self.found.variance)
             slope, metric = np.append(own, slope), np.append(information, metric)
         return prior.objective(value), slope, metric
 
     @property
-    def route(self) -> RowRoute:
-        """The route of the Gaussian problem that the sites stand for."""
+    def settled(self) -> Settled[RowRoute]:
+        """The sites as they settled; the Gaussian problem that they stand for is what they tell."""
         assert self.found is not None  # for the type checker
-        return self.found.told
-
-    @property
-    def value(self) -> float:
-        """−2 log Z."""
-        assert self.found is not None  # for the type checker
-        return self.route.derivatives(self.prior).value + self.found.correction
+        return self.found
 
 
 def climb_sites(
