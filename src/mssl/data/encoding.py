@@ -508,7 +508,6 @@ def read_features(
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = split_task_column(as_table(in_memory("X", X)), task_column, optional=tasks is not None)
-    labels = labels if tasks is None else read_labels(tasks)
     kinds = list(X.dtypes) if is_frame(X) else [getattr(X, "dtype", None)]
     dtype = np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
     plain = all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in kinds)
@@ -530,8 +529,8 @@ def read_features(
     elif not sparse.issparse(values) and not np.isfinite(values.sum()):  # sums beyond doubles are looked at in full
         gaps = np.isnan(values.reshape(-1, shape[-1])).T
         refuse_missing(dict(zip(feature_labels(names, len(gaps)), gaps, strict=True)))
-    if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
-        raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
+    if tasks is not None:
+        labels = read_labels(tasks, n=values.shape[0] if values.ndim == 2 else None)
     if encoder is not None and (names is not None or encoder.has_categories):
         names = np.asarray(encoder.names, dtype=object)
     return Features(values, labels, names, encoder, dtype)

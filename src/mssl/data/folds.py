@@ -36,7 +36,6 @@ from mssl.data.inputs import (
     number_tasks,
     rank_rows,
     read_labels,
-    read_row_labels,
     task_ids,
 )
 from mssl.data.layouts import TaskData
@@ -67,10 +66,7 @@ class TaskSplitter(BaseCrossValidator):
             groups = task_ids(X, self.task_column)
         if groups is None or (y is not None and np.ndim(y) == 2) or np.ndim(X) == 3:
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
-        labels = read_labels(groups)
-        if labels.shape != (n,):
-            raise LayoutError(f"X has {n} rows, the task ids have shape {labels.shape}; give one id a row.")
-        return number_tasks(labels)
+        return number_tasks(read_labels(groups, n=n))
 
     def split(self, X: Any, y: Given = None, groups: Given = None) -> Iterator[Split]:
         """Yield training and test rows.
@@ -280,9 +276,9 @@ def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Giv
     if order is None:
         yield from cv.split(X, y, *([] if third is None else [third]))
         return
-    place = np.argsort(read_row_labels("order", order), kind="stable")
+    place = np.argsort(rank_rows("order", order), kind="stable")
     X, y = (_safe_indexing(as_rows(part), place) for part in (X, y))
-    labels = [] if third is None else [_safe_indexing(read_row_labels("groups", third), place)]
+    labels = [] if third is None else [_safe_indexing(rank_rows("groups", third), place)]
     for train, test in cv.split(X, y, *labels):
         yield np.sort(place[train]), np.sort(place[test])
 

@@ -202,35 +202,32 @@ def as_given(values: object) -> Labels:
     return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
 
 
-def read_row_labels(name: str, values: object, n: int | None = None) -> Labels:
-    """Groups or times of n rows as an array of one kind; a missing one raises."""
-    labels = np.asarray(read_labels(values, f"{name} has", f"entry in {name}", "give them one"))
-    if n is not None and len(labels) != n:
-        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
-    return labels
-
-
 def rank_rows(name: str, values: object, n: int | None = None, rows: Index | None = None) -> Index:
     """Groups or times as numbers from 0 on, in their order: of all n rows of the input, or of these."""
-    labels = read_row_labels(name, values, n)
+    labels = np.asarray(read_labels(values, name, n))
     if rows is not None and len(labels) <= rows.max():
         raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
     return np.unique(labels if rows is None else labels[rows], return_inverse=True)[1]
 
 
-def read_labels(
-    values: object, whose: str = "Task ids have", what: str = "task id", remedy: str = "name their task"
-) -> Labels | CodedTasks:
-    """Task ids as an array of one kind, or coded as they came; a missing one raises."""
-    if isinstance(values, CodedTasks):
-        return values
-    labels = as_given(in_memory(what, values))
-    if labels.ndim == 2 and labels.shape[1] == 1:
+def read_labels(values: object, name: str = "", n: int | None = None) -> Labels | CodedTasks:
+    """Task ids, or other labels of n rows with a name, as an array of one kind, or coded as they came."""
+    what = f"entry in {name}" if name else "task id"
+    labels = values if isinstance(values, CodedTasks) else as_given(in_memory(what, values))
+    if len(labels.shape) == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
-    if labels.ndim != 1:
-        raise LayoutError(f"{whose} shape {labels.shape}; give one id a row, shape (N,).")
+    if len(labels.shape) != 1:
+        raise LayoutError(
+            f"{f'{name} has' if name else 'Task ids have'} shape {labels.shape}; give one id a row, shape (N,)."
+        )
+    if n is not None and len(labels) != n:
+        told = f"{name} has {len(labels)} entries" if name else f"There are {len(labels)} task ids"
+        raise LayoutError(f"{told} for {n} rows; give one {'entry' if name else 'id'} a row.")
+    if isinstance(labels, CodedTasks):
+        return labels
     missing = is_missing(labels)
     if missing.any():
+        remedy = "give them one" if name else "name their task"
         raise LayoutError(
             f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
@@ -263,7 +260,7 @@ def take_columns(
                 allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
                 raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
             values = table[given]
-        taken.append(None if given is None else read_row_labels(name, values, _num_samples(table)))
+        taken.append(None if given is None else np.asarray(read_labels(values, name, _num_samples(table))))
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
     return without_columns(table, columns), taken[0], taken[1], columns
 
