@@ -448,7 +448,7 @@ FAULTS = [
     Fault(
         "another scale of targets wins by nothing",
         "data/targets.py",
-        "return chosen if gain > _MARGIN else None",
+        "return chosen if gain > 2.0 else None",
         "return chosen if gain > 0 else None",
         ("tests/data/test_targets.py",),
     ),

@@ -6,12 +6,12 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index, Matrix
+from mssl.data.design import ROUNDING
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
 _SAMPLE = 500_000  # numbers that these are computed from at most
-_CONSTANT = 1e-12  # spread within tasks below this share of a column's size is rounding
 _RIDGE = 1e-3  # of PooledRidge, in rows for each row: it is fitted to compare, and few rows must not be fitted exactly
 _COLLINEAR = 1e-4  # share of a column's spread that others leave; columns of which less is left are copies of them
 
@@ -68,7 +68,7 @@ def effective_columns(data: TaskData, enough: int) -> int:
         size = float(np.linalg.norm(x))
         left = x - (found @ x) @ found
         remains = float(np.linalg.norm(left))
-        if size > _CONSTANT * np.sqrt(c.sum()) and remains > _COLLINEAR * size:
+        if size > ROUNDING * np.sqrt(c.sum()) and remains > _COLLINEAR * size:
             found = np.vstack([found, left / remains])
         if len(found) == enough:
             break

@@ -22,6 +22,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,6 @@ _SMALLEST_SPREAD = (
 # Numbers of a temporary block, 2 MiB: larger ones leave the cache of a core while they are transposed, averaged and
 # centred, smaller ones cost calls of NumPy.
 _CHUNK = 2**18
-_FEW_ROWS = 512  # rows that are transposed at a time: with longer strides every number misses the cache
 _LARGE = 2**30  # multiplications (about 0.1 s) above which threads gain more time than their start costs
 # With at least so many tasks of at most so many features and numbers, the calls of NumPy per task cost more than the
 # work: compiled loops form ragged Grams 2 to 35 times as fast and the blocks 1.4 to 2 times (60 to 2000 tasks).
@@ -70,13 +70,14 @@ class DenseBlocks:
         if blocks._many_small:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
-        totals = np.add.reduceat(weights, bounds[:-1])
+        totals, step = np.add.reduceat(weights, bounds[:-1]), isqrt(_CHUNK)
         # Stacks that fit the cache are transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks():
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, blocks.d)
-            for lo in range(0, rows.shape[1], _FEW_ROWS):
-                stack[:, :, lo : lo + _FEW_ROWS] = rows[:, lo : lo + _FEW_ROWS].transpose(0, 2, 1)
+            # With more rows at a time, the strides are so long that every number misses the cache.
+            for lo in range(0, rows.shape[1], step):
+                stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
             means[tasks] = _means(blocks._sums(stack, weights, tasks), totals[tasks])
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
@@ -279,15 +280,6 @@ def _spreads_vanish(X: Any) -> bool:
     return False
 
 
-def _eliminate(gram: Array, sums: Array, totals: Array) -> None:
-    """Take the mean part off, in chunks, so that no second array of Grams is needed."""
-    means = _means(sums, totals)
-    step = max(1, _CHUNK // max(1, sums.shape[1] ** 2))
-    for start in range(0, len(gram), step):
-        tasks = slice(start, start + step)
-        gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]
-
-
 class Columns(NamedTuple):
     """Column-major storage for compiled kernels.
 
@@ -487,8 +479,10 @@ class Design:
         else:
             r = c if r is None else r
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
-        if intercept:
-            _eliminate(gram, sums, totals)
+        if intercept:  # the mean part goes, in chunks, so that no second array of Grams is needed
+            means, step = _means(sums, totals), max(1, _CHUNK // max(1, self.n_features**2))
+            for tasks in (slice(start, start + step) for start in range(0, len(gram), step)):
+                gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]
         if self.shift is not None and r is not None:
             if not intercept:
                 cross = (sums - 0.5 * totals[:, None] * self.shift)[:, :, None] * self.shift[:, None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     LazyColumn: TypeAlias = Series | DaskArray
     Chunk: TypeAlias = tuple[Delayed, Delayed, Delayed | None, Delayed | None]
 
-_FAN_IN = 8  # moments that are added in one step of the tree
 _TARGET, _TASK, _WEIGHT = "mssl y", "mssl tasks", "mssl sample_weight"  # columns that travel with their rows
 
 
@@ -65,11 +63,9 @@ def chunks_of(
 
 
 def tree_sum(parts: list[Delayed]) -> Delayed:
-    """The sum of delayed values, added a few at a time where they are."""
-    from dask import delayed
-
+    """The sum of delayed values, added in pairs where they are."""
     while len(parts) > 1:
-        parts = [delayed(reduce)(add, parts[k : k + _FAN_IN]) for k in range(0, len(parts), _FAN_IN)]
+        parts = [*map(add, parts[::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
     return parts[0]
 
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from mssl._typing import Array, Index
 from mssl._validation import warn
 from mssl.data.encoding import ColumnSchema
-from mssl.data.inputs import listing
+from mssl.data.inputs import FEWEST, listing
 from mssl.data.layouts import TaskData
 
 _ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")  # names of columns of ids
@@ -26,7 +26,6 @@ _ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-
 # more have the value of a row of another task. Whole numbers drawn by chance are not both: to be unique in K tasks of n
 # rows takes some K n² values, of which two tasks have next to none in common.
 _UNIQUE = 0.98  # share of different values within tasks
-_FEWEST = 10  # rows (of a task, on average, where it is asked for tasks) below which nothing is said
 _FEW_VALUES = 15  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
 # An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
 # so much per unit of dispersion: none of 4 000 sets with proper logarithms was (a part of them is in the tests).
@@ -79,7 +78,7 @@ def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
             like_id = len(column.categories) > (0.5 if named else 0.9) * rows
         else:
             like_id = _whole(values) and (named or (bool(np.ptp(values) < 2 * rows) and len(np.unique(values)) == rows))
-        if like_id and rows >= _FEWEST:
+        if like_id and rows >= FEWEST:
             found.append(column.name)
     if found:
         one, names = len(found) == 1, listing(found)
@@ -130,7 +129,7 @@ def repeated_rows(data: TaskData, residuals: Array) -> tuple[float, float, float
 
 
 def _can_repeat(data: TaskData) -> bool:
-    enough = data.n_tasks > 1 and len(data.y) >= _FEWEST * data.n_tasks
+    enough = data.n_tasks > 1 and len(data.y) >= FEWEST * data.n_tasks
     return data.layout == "long" and enough and not sparse.issparse(data.X)
 
 
@@ -169,7 +168,7 @@ def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, floa
     if data.groups is not None:
         keep &= data.groups[pair] != data.groups[pair - 1]
     pair, task = pair[keep], task[keep]
-    if len(pair) < _FEWEST:
+    if len(pair) < FEWEST:
         return 0.0, 0.0
     e = _standardised(data, residuals)
     r = float(np.mean(e[pair] * e[pair - 1]))

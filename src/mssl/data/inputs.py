@@ -24,6 +24,7 @@ Given = TypeVar("Given")
 SAFE_SQUARES = (1e-152, 1e152)  # numbers whose squares doubles can hold
 SAFE_POWERS = (1e-70, 1e70)  # numbers whose fourth powers doubles can hold, with room for products in the fit
 LARGEST_EXPONENT = 300.0  # doubles hold exp(300), and its square
+FEWEST = 10  # rows (of a task, on average, where it is asked for tasks) below which nothing is said of what they show
 LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
 
 

@@ -27,6 +27,7 @@ from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
+    FEWEST,
     SAFE_POWERS,
     SAFE_SQUARES,
     as_matrix,
@@ -41,8 +42,6 @@ from mssl.data.inputs import (
     take_columns,
 )
 from mssl.exceptions import DataError, LayoutError, ParameterError
-
-_FEW = 10  # rows in which a column may be the target by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,9 +309,15 @@ def read_tasks(
 def _warn_of_target(data: TaskData) -> None:
     """Say where a column of a frame is the target itself."""
     names, y = data.feature_names, data.y
-    if names is None or data.layout != "long" or sparse.issparse(data.X) or len(y) < _FEW or y.dtype.kind not in "biuf":
+    if (
+        names is None
+        or data.layout != "long"
+        or sparse.issparse(data.X)
+        or len(y) < FEWEST
+        or y.dtype.kind not in "biuf"
+    ):
         return
-    alike = np.flatnonzero((data.X[:_FEW] == y[:_FEW, None]).all(axis=0))
+    alike = np.flatnonzero((data.X[:FEWEST] == y[:FEWEST, None]).all(axis=0))
     same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
     if same and np.any(y != y[0]):
         warn(f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.")

@@ -24,7 +24,6 @@ from mssl.exceptions import DataError
 from mssl.losses import MASS, NODES
 
 TRANSFORMS = ("log", "yeo-johnson", "auto")
-_MARGIN = 2.0  # log-likelihood by which "auto" wants another scale to be better than none
 _WIDEST = 500  # columns of that regression: more would cost more than the fit
 
 
@@ -154,4 +153,4 @@ def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
     log = likelihood(TargetTransform("log")) - none if positive else -np.inf
     if log > gain:
         gain, chosen = log, TargetTransform("log")
-    return chosen if gain > _MARGIN else None
+    return chosen if gain > 2.0 else None  # nats: as far as chance comes with one power to choose
