@@ -15,11 +15,10 @@ from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.exceptions import ParameterError, require
+from mssl.judge.held_out import MARGIN
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
 from mssl.structures import SparsePrecision
-
-_SMALL = 2.0  # standard errors below which a difference counts as none (about a 95 % interval)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +168,7 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
     centred = alone - together - np.repeat(change, rows)
     error = np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)
     gain = np.divide(change, theirs, out=np.zeros_like(change), where=theirs > 0)
-    verdict = np.where(np.abs(change) <= _SMALL * error, "even", np.where(change > 0, "gain", "loss"))
+    verdict = np.where(np.abs(change) <= MARGIN * error, "even", np.where(change > 0, "gain", "loss"))
     return TransferReport(test.tasks, rows, ours, theirs, gain, error, verdict)
 
 

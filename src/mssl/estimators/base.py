@@ -74,8 +74,6 @@ if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every f
 else:
     from sklearn.callback import with_callbacks
 
-_FINITE_RANGE = (1e-290, 1e306)  # sizes of coefficients and precisions that doubles hold in full precision
-
 
 def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
     """Accept ``score(X, y, sample_weight, tasks)`` by position for one more release, with a warning."""
@@ -102,18 +100,24 @@ class PenaltyLimits(NamedTuple):
     coef_penalty: float
 
 
-class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
-    """What all estimators share: how tasks are read."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class TaskParameters:
+    """Parameters that all estimators have."""
 
-    # Parameters that every subclass has, for the type checker.
-    task_column: Hashable | None
-    verbose: int
-    loss: str | Loss
-    # Of estimators that have no such parameters.
     features: str | FeatureMap | Sequence[Any] = "linear"
     missing: str = "error"
     categorical_features: Sequence[str | int] | None = None
-    target_transform: str | None = None
+    task_column: Hashable | None = None
+    tol: float = 1e-6
+    max_iter: int = 200
+    verbose: int = 0
+
+
+class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEstimator):
+    """What all estimators share: how tasks are read."""
+
+    loss: str | Loss
+    target_transform: str | None = None  # of estimators that have no such parameter
     # Whether tasks without rows are fitted, to be predicted from what all tasks share.
     _takes_empty_tasks = False
     _numeric = True  # whether targets are numbers
@@ -299,13 +303,6 @@ class MultiTaskEstimator(TaskEstimator):
     fit_intercept: bool = True
     solver: str | Solver = "auto"
     warm_start: bool = False
-    features: str | FeatureMap | Sequence[Any] = "linear"
-    missing: str = "error"
-    categorical_features: Sequence[str | int] | None = None
-    task_column: Hashable | None = None
-    tol: float = 1e-6
-    max_iter: int = 200
-    verbose: int = 0
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -544,8 +541,8 @@ def error_inflation(result: FitResult) -> float:
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:
     """Raise where coefficients or precisions are too large or too small for doubles in the user's units."""
     smallest, largest = unit / float(scales.max()), unit / float(scales.min())
-    precise = float(result.structure.precision.diagonal().max())
-    if smallest < _FINITE_RANGE[0] or largest > _FINITE_RANGE[1] or precise > _FINITE_RANGE[1] * unit**2:
+    precise, limits = float(result.structure.precision.diagonal().max()), np.finfo(float)
+    if smallest < limits.tiny / limits.eps or largest > limits.max or precise / float(limits.max) > unit**2:
         raise DataError(
             f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units  "
             "of X and y; give X and y in other units."
@@ -625,7 +622,7 @@ class MeanPredictor(TaskPredictor):
         return deviance_score(self.loss_, y, predictions, sample_weight)
 
 
-class LabelEstimator(ClassifierMixin, TaskEstimator):
+class LabelEstimator(ClassifierMixin, TaskPredictor):
     """What the classifiers share: two labels for all tasks, probabilities, decisions and accuracy."""
 
     class_weight: ClassWeight
@@ -722,7 +719,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         return np.where(missing, np.nan, labels == self.classes_[1])
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # estimators, with which this class is mixed, have it
         tags.classifier_tags.multi_class = False
         return tags
 

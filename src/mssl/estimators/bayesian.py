@@ -52,14 +52,10 @@ class BayesianEstimator(TaskEstimator):
     features: str | Sequence[Any] = "auto"
     intercepts: str = "auto"
     calibrate: bool = True
-    missing: str = "error"
-    categorical_features: Sequence[str | int] | None = None
     cv: Any = None
-    task_column: Hashable | None = None
     tol: float = 1e-3
     max_iter: int = 300
     checkpoint: str | PathLike[str] | None = None
-    verbose: int = 0
     residual_covariance: str = field(default="independent", init=False)
     scale_targets: bool | str = field(default=False, init=False)
     _takes_empty_tasks = True

@@ -40,8 +40,9 @@ _LOOK_BACK, _FALL = 40, 0.5  # rounds that have to bring the least change down t
 # Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
 # tolerance: F is flat at its minimum, so that its error is the square of a distance.
 _SETTLED = 0.1
-_LONGER = 4.0  # factor by which extrapolations of rounds may grow from one to the next
-_LOST = 2.0  # growth of a round's change from which on the last extrapolation went too far
+# Factor by which extrapolations of rounds may grow from one to the next; where a round's change grows by as much, the
+# last one went too far.
+_GROWTH = 3.0
 
 
 def complete(data: TaskData) -> tuple[TaskData, Array]:
@@ -104,10 +105,10 @@ def fit_with_gaps(
         if rounds.ended(second - first, length, fit):
             break
         warm, step = fit[2], min(length, longest)
-        if size > _LOST * last:
+        if size > _GROWTH * last:
             longest, step = 1.0, 1.0
         elif length > longest:
-            longest *= _LONGER
+            longest *= _GROWTH
         state, last = state + 2 * step * move + step**2 * turn, size
     return rounds.finished()
 

@@ -103,6 +103,13 @@ class FitSpec(NamedTuple):
         """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
         return self.structure.needs_variances
 
+    @property
+    def ridge_alone(self) -> bool:
+        """Whether the penalty is a ridge or none."""
+        penalty = self.penalty
+        signs = getattr(penalty, "positive", False)
+        return bool(penalty.separable and not penalty.thresholds(np.ones(1)).any() and not signs)
+
     def has_gaps(self, data: TaskData) -> bool:
         """Whether residuals are to be related and some of the targets of an (n, K) table are missing."""
         plain = data.weights is None and isinstance(data.X, np.ndarray)
@@ -163,12 +170,9 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
 
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     """Warn where r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
-    one = np.ones(1)
-    penalised = (
-        spec.penalty.thresholds(one).any() or getattr(spec.penalty, "positive", False) or spec.penalty.ridges(one).any()
-    )
-    weights_profit = penalised or not spec.penalty.separable
-    if spec.structure.relates != "residual" or weights_profit or not data.shared or data.n_tasks == 1:
+    if spec.structure.relates != "residual" or not data.shared or data.n_tasks == 1:
+        return
+    if not spec.ridge_alone or spec.penalty.ridges(np.ones(1)).any():  # the weights profit from the graph
         return
     warn(
         "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
@@ -181,7 +185,6 @@ _ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an 
 _NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # multiples of a λ without edges at which edges are looked for
 _ABOVE = (1.3, *_NEAR)  # multiples of the λ of stationarity at which edges are looked for
 _HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # multiples of λ_max at the start, where no λ of stationarity is known
-_DOUBLINGS = 60  # at most, where the first λ has an edge already: eighteen decades, which no data need
 
 
 def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
@@ -238,9 +241,7 @@ def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float
         Falling λ; where there is an edge at the first one already, it is doubled until there is none.
     """
     above, below = ladder[0], 0.0
-    for _ in range(_DOUBLINGS):
-        if not has_edges(above):
-            break
+    while np.isfinite(above) and has_edges(above):
         above, below = 2.0 * above, above
     for value in ladder[1:] if below == 0.0 else ():
         if has_edges(value):
@@ -288,11 +289,9 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErro
 
     None where the model has none: with an ℓ1 penalty, penalties that tie tasks together, or related residuals.
     """
-    penalty, one = spec.penalty, np.ones(1)
-    plain = penalty.separable and not penalty.thresholds(one).any() and not getattr(penalty, "positive", False)
-    if spec.structure.relates != "coef" or not plain or result.W.size > LARGEST:
+    if spec.structure.relates != "coef" or not spec.ridge_alone or result.W.size > LARGEST:
         return None
-    problem = prepared.problem(penalty)
+    problem = prepared.problem(spec.penalty)
     assert isinstance(problem, CoefficientProblem)
     loss = problem.loss
     model = loss.model(loss.evaluate(result.W), observed=False) if isinstance(loss, GLMLoss) else loss
