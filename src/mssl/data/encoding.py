@@ -131,10 +131,10 @@ class ColumnSchema:
     def with_fill(self, values: Array, indicator: bool) -> ColumnSchema:
         """The same with the means of encoded training values; those of a column without any value are zero."""
         gaps = np.isnan(values[:, 0])
-        fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(self.width)
+        fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(values.shape[1])
         marked = indicator and bool(gaps.any() and not gaps.all())
         if marked and self.categories is not None:
-            fill = np.zeros(self.width)  # none of the levels: the mark is a level of its own
+            fill = np.zeros(values.shape[1])  # none of the levels: the mark is a level of its own
         return replace(self, fill=tuple(fill.tolist()), indicator=marked)
 
 
@@ -402,8 +402,8 @@ def encode_columns(
         gap = gaps[schema.name] = np.isnan(part[:, 0])
         if schema.fill and gap.any():
             part = np.where(gap[:, None], schema.fill, part)
-        values[:, place : place + schema.width] = part
-        place += schema.width
+        values[:, place : place + part.shape[1]] = part
+        place += part.shape[1]
     for schema in columns:
         if schema.indicator:
             values[:, place] = gaps[schema.name]

@@ -30,7 +30,6 @@ from mssl._typing import ArrayLike, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import (
     as_given,
-    as_rows,
     is_missing,
     listing,
     number_tasks,
@@ -277,7 +276,7 @@ def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Giv
         yield from cv.split(X, y, *([] if third is None else [third]))
         return
     place = np.argsort(rank_rows("order", order), kind="stable")
-    X, y = (_safe_indexing(as_rows(part), place) for part in (X, y))
+    X, y = (_safe_indexing(part, place) for part in (X, y))
     labels = [] if third is None else [_safe_indexing(rank_rows("groups", third), place)]
     for train, test in cv.split(X, y, *labels):
         yield np.sort(place[train]), np.sort(place[test])

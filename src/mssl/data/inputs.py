@@ -216,7 +216,7 @@ def read_labels(values: object, name: str = "", n: int | None = None) -> Labels 
     what = f"entry in {name}" if name else "task id"
     labels = values if isinstance(values, CodedTasks) else as_given(in_memory(what, values))
     if len(labels.shape) == 2 and labels.shape[1] == 1:
-        labels = labels.ravel()
+        labels = np.ravel(labels)
     if len(labels.shape) != 1:
         raise LayoutError(
             f"{f'{name} has' if name else 'Task ids have'} shape {labels.shape}; give one id a row, shape (N,)."
@@ -320,8 +320,13 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
     targets = as_given(y)
     if targets.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
-    if numeric and targets.dtype.kind not in "biuf":
-        targets = _as_numbers(targets)
+    if numeric and targets.dtype.kind in "mM":
+        raise DataError(
+            f"y holds times ({targets.dtype}); convert them to numbers, such as days since a date: "
+            "(y - y.min()) / np.timedelta64(1, 'D')."
+        )
+    if numeric:
+        targets = _floats("y", targets, "give numbers, or use a classifier where they are labels")
     if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
         if names is None:
             told = "A column-vector y was passed when a 1d array was expected; it is read as one task."
@@ -339,7 +344,6 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
             f"X has {X.shape[0]} rows, y has {targets.shape[0]}; give one target a row."
         )
     if numeric:
-        targets = targets.astype(np.float64)
         if np.isinf(targets).any():
             raise DataError("Input y contains infinity; replace infinite values or drop their rows.")
         if targets.ndim == 1 and np.isnan(targets).any():
@@ -350,19 +354,16 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
     return targets, names
 
 
-def _as_numbers(targets: Labels) -> Labels:
-    if targets.dtype.kind in "mM":
-        raise DataError(
-            f"y holds times ({targets.dtype}); convert them to numbers, such as days since a date: "
-            "(y - y.min()) / np.timedelta64(1, 'D')."
-        )
+def _floats(name: str, values: object, remedy: str) -> Array:
+    """Values as floats; anything else than numbers raises."""
     try:
-        return targets.astype(float)
+        return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}); give numbers, or use a "
-            "classifier where they are labels."
-        ) from error
+        found = listing(np.ravel(np.asarray(values, dtype=object))[:1])
+        what = (
+            f"is {values!r}" if isinstance(values, str) else f"holds values that are not numbers (for example {found})"
+        )
+        raise DataError(f"{name} {what}; {remedy}.") from error
 
 
 def is_missing(values: Labels) -> Mask:
@@ -375,11 +376,7 @@ def is_missing(values: Labels) -> Mask:
 
 def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: str) -> Array:
     """One number for each entry of the targets' shape, for each row, or for all of them."""
-    try:
-        numbers = np.asarray(in_memory(name, values), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        what = f"is {values!r}" if isinstance(values, str) else f"holds values that are not numbers ({error})"
-        raise DataError(f"{name} {what}; {remedy}.") from error
+    numbers = _floats(name, in_memory(name, values), remedy)
     if numbers.ndim == 0:
         return np.full(shape, float(numbers))
     if numbers.shape == shape[:1] and len(shape) == 2:
