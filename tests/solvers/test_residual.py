@@ -121,7 +121,7 @@ def test_the_certificate_bounds_the_distance_to_the_minimum(seed, shared, gamma,
     best = problem.solve(coupling, np.zeros_like(start), tol=1e-9, max_iter=20_000)
     assert best.status is Status.CONVERGED
     least = objective(problem, coupling, best.W)
-    certificate = residual._Certificate(problem, problem.precision(coupling), coupling)
+    certificate = problem.certificate(coupling, problem.step(coupling))
     for W in (start, 0.5 * start + 0.5 * best.W, best.W + 1e-3 * start):
         assert objective(problem, coupling, W) - least <= certificate(W) + 1e-8 * abs(least)
     # Subgradient conditions, task by task.

@@ -14,7 +14,7 @@ of the first two. There are four bounds for different problems:
   factor; their violation of the optimality condition counts, relative to the gradient at W = 0 and in units of the
   loss there.
 - **Norms** (:class:`CompositeBound`), for penalties that tie the tasks together.
-- **Projected** (:func:`projected_gap`), for least squares with correlated errors and no penalty.
+- **Projected**, for least squares with correlated errors and no penalty: :mod:`mssl.solvers.residual`.
 
 Where a penalty is not convex there is no bound. The largest violation of the optimality condition is reported instead,
 in the same relative units; ``certified`` is then False.
@@ -35,7 +35,12 @@ from mssl.penalties import EntrywisePenalty, Penalty
 
 
 class ConvexLoss(Protocol):
-    """What bounds and steps ask of a convex loss that is a sum over tasks."""
+    """What bounds and steps ask of a convex loss that is a sum over tasks, but for those that it relates itself."""
+
+    @property
+    def related(self) -> sparse.csr_array | None:
+        """A matrix whose entries say which tasks the loss relates; None where it relates none."""
+        ...
 
     def value(self, W: Array) -> float:
         """The loss at W."""
@@ -84,6 +89,7 @@ class WeightBound:
         self.coupling, self.penalty, self.loss = coupling, penalty, loss
         self.covariance, self.certified = coupling.inverse[0], penalty.convex
         self.curved = self.covariance is not None and self.certified
+        self.components: Components | None = None  # of a singular C
 
     @property
     def scalable(self) -> bool:
@@ -113,7 +119,9 @@ class WeightBound:
         return min(on_support, self.coupling.inverse_quadratic(G + clipped) + max(slack, 0.0))
 
     def _scaled(self, W: Array, G: Array, loss: ConvexLoss, values: Array | None) -> float:
-        components = Components(self.coupling)
+        if self.components is None:
+            self.components = Components(self.coupling if loss.related is None else loss.related)
+        components = self.components
         scales = components.feasible_scales(self.penalty, G)
         pull = self.coupling.dot(W)
         coupled = 0.5 * np.einsum("kd,kd->k", W, pull) * (1.0 + scales**2)
@@ -235,8 +243,3 @@ class CompositeBound:
             return relative_violation(R, self.gradient, self.values)
         slack = size - penalty.value(P) - float(np.vdot(R - G, V - P))
         return min(gap, self.coupling.inverse_quadratic(R) + max(slack, 0.0))
-
-
-def projected_gap(N: Array, covariance: Array | None) -> float:
-    """½ tr(N A⁻¹ Nᵀ), with N (K, n) the projection of EA onto the features; see :mod:`mssl.solvers.residual`."""
-    return np.inf if covariance is None else 0.5 * float(np.vdot(N, covariance @ N))

@@ -15,7 +15,11 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 
 SLOW = 0.9  # share of a certificate that a step without progress leaves, in all solvers
 ROUNDING = 1e-14  # relative change of an objective that is rounding, since it is a long sum
-_RESTART = 1000  # iterations of conjugate gradients after which the true residual is looked at
+NEGLIGIBLE = 1e-12  # share of the terms of a sum that is rounding where they can be a thousand times as large as it is
+SMALLEST_GAIN = 1e-3  # share of the tolerance that steps must gain: creeping by less would take thousands of them
+PATIENCE = 5  # rounds or turns without progress after which a solver ends as stalled
+MOST_STEPS = 100  # limit of steps of which a dozen is usual, so that those end that rounding or bad starts make creep
+INNER_ITERATIONS = 1000  # iterations after which an inner solver comes back for the true residual, or a Newton step
 
 
 class Status(StrEnum):
@@ -183,7 +187,7 @@ def conjugate_gradients(
             precondition, budget = next(preconditioners, (None, 0.0))
         if precondition is None:
             return WeightStep(W, gap, done, Status.STALLED)
-        limit = int(min(budget, _RESTART, max_iter - done))
+        limit = int(min(budget, INNER_ITERATIONS, max_iter - done))
         W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
         done += made
 

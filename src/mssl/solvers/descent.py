@@ -471,7 +471,7 @@ def descend_on_support(
         if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
             burst *= 4
             continue
-        W, made = _solve_on_support(problem, W, drops, max_iter - done)
+        W, made = solve_on_support(problem, W, drops, max_iter - done)
         done, burst = done + made, _SWEEPS
         gap = problem.bound(W, problem.gradient(W))
         if end := WeightStep.ended(W, gap, done, tol, idle=progress.ended(gap, problem.value(W))):
@@ -492,7 +492,7 @@ class _Progress:
         return self.idle >= _TURNS
 
 
-def _solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
+def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
     """The best weights on the support of W, and the iterations made; weights that would change sign leave the support.
 
     They leave all at once, or only the first one of each task, or of all, whichever gains most. The rest is solved

@@ -252,6 +252,8 @@ class GLMLoss:
         What the weights are a function of; default they are the unknowns.
     """
 
+    related = None  # no tasks
+
     def __init__(
         self, rows: GLMRows, precisions: Array, first: Quadratic | None = None, unknowns: Unknowns | None = None
     ) -> None:

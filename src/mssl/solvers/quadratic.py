@@ -25,7 +25,7 @@ from mssl.kernels import gram_products
 from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import Unknowns
+from mssl.solvers.base import NEGLIGIBLE, Unknowns
 
 Apply = Callable[[Array], Array]
 
@@ -33,7 +33,6 @@ EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
 STALE_RIDGE = 2.0  # factor of the ridge up to which an old preconditioner serves: more iterations, fewer factorisations
 SMALL = 64  # tasks, and features of each, up to which one compiled call with dense matrices beats separate products
-_LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be singular: what sums of products round by
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
@@ -139,6 +138,8 @@ class Quadratic:
     by_rows : bool
         Whether products are those with the rows: no d × d matrix is formed, and values and gradients keep all digits.
     """
+
+    related: sparse.csr_array | None = None  # matrix whose entries say which tasks the loss itself relates
 
     def __init__(
         self,
@@ -285,6 +286,15 @@ class Quadratic:
             block = self.rows.block(k, features)
             return np.asarray(block.T @ block)
         return np.asarray(self.task_scale[k] * self.gram[0 if self.is_shared else k][np.ix_(features, features)])
+
+    def hessian_on(self, support: Mask) -> Array:
+        """The Hessian on a support of all tasks together."""
+        tasks = np.nonzero(support)[0]
+        H = np.zeros((len(tasks), len(tasks)))
+        for k in np.unique(tasks).tolist():
+            own = np.flatnonzero(tasks == k)
+            H[np.ix_(own, own)] = self.gram_of(k, support[k])
+        return H
 
     def intercepts(self, W: Array) -> Array:
         """The minimising intercepts."""
@@ -496,7 +506,7 @@ def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -
         return
     weights = np.full(problem.linear.shape, True) if support is None else support
     size = int(np.count_nonzero(weights))
-    related = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
+    related = problem.related is not None or bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
     whole = size <= _MOST and (related or (support is None and problem.by_rows))
     if not whole or size > _FEW:
         ridge = coupling.diagonal()
@@ -524,7 +534,7 @@ def _by_task(problem: Quadratic, ridge: Array) -> Apply:
         if problem.n_features <= SMALL:
             blocks = problem.gram * problem.task_scale[:, None, None]
             diagonals = np.einsum("kdd->kd", blocks)
-            diagonals[...] = _lifted(diagonals, ridge[:, None], _LIFT)
+            diagonals[...] = _lifted(diagonals, ridge[:, None], NEGLIGIBLE)
             inverses = np.linalg.inv(blocks)
             known = ridge, lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
         else:
@@ -556,11 +566,8 @@ def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
 def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
     """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
     tasks, features = np.nonzero(support)
-    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
-    for k in np.unique(tasks).tolist():
-        own = np.flatnonzero(tasks == k)
-        A[np.ix_(own, own)] += problem.gram_of(k, support[k])
-    factor = regular_factor(A, 0.0)
+    ties = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
+    factor = regular_factor(problem.hessian_on(support) + ties, 0.0)
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
@@ -575,7 +582,7 @@ def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
 
     The lift is a share of each diagonal entry, so that features keep their digits whatever their sizes are.
     """
-    diagonal, lift = block.diagonal().copy(), _LIFT
+    diagonal, lift = block.diagonal().copy(), NEGLIGIBLE
     while True:
         np.fill_diagonal(block, _lifted(diagonal, ridge, lift))
         try:

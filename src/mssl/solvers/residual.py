@@ -22,26 +22,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from scipy import linalg, sparse
-from scipy.sparse.csgraph import connected_components
+from scipy import sparse
 
-from mssl._typing import Array, Index
+from mssl._typing import Array, Mask
 from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
-from mssl.model.bounds import Components, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import Status, WeightStep, conjugate_gradients
-from mssl.solvers.descent import descend_in_bursts
+from mssl.solvers.base import NEGLIGIBLE, Status, WeightStep, conjugate_gradients
+from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.proximal import accelerated
 from mssl.solvers.quadratic import Quadratic, StepProblem
 
-_FEW_TASKS = 500  # tasks up to which their precision may be held densely for a moment
 _DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
-_MAX_SUPPORT = 600  # weights up to which a linear system costs less than the sweeps that it saves
-_ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest are rounding and count as zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,14 +113,13 @@ class ResidualProblem:
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        return self.penalty.convex if self.tied is None else self._tied_step(coupling).certificate.certified
+        return self.step(coupling).certificate.certified
 
-    def _tied_step(self, coupling: Coupling) -> StepProblem[Quadratic]:
-        """The step with a penalty that ties weights together, in the units of its arguments."""
-        assert self.tied is not None
-        penalty, units = self.tied
-        form = _InUnits(self, self.precision(coupling), units[:, None])
-        return StepProblem.of(form, Coupling.diagonal_only(self.ridges / units**2), penalty)
+    def step(self, coupling: Coupling) -> StepProblem[Quadratic]:
+        """The step for a coupling of the residuals, in the units of a penalty that ties weights together."""
+        penalty, units = (self.penalty, np.ones(self.n_tasks)) if self.tied is None else self.tied
+        ridges = Coupling.diagonal_only(self.ridges / units**2)
+        return StepProblem.of(_Residuals(self, self.precision(coupling), units[:, None]), ridges, penalty)
 
     def penalised(self, W: Array) -> float:
         """Penalty and ridge of the weights."""
@@ -155,7 +149,7 @@ class ResidualProblem:
         """Eigenvalues and eigenvectors of the Grams; tiny values are zeros."""
         values, vectors = np.linalg.eigh(self.gram)
         top = values.max(axis=1, keepdims=True)
-        return np.where(values > _ABSENT * top, values, 0.0), vectors
+        return np.where(values > NEGLIGIBLE * top, values, 0.0), vectors
 
     def precision(self, coupling: Coupling) -> sparse.csr_array:
         """A = ηΩ + κI."""
@@ -167,86 +161,88 @@ class ResidualProblem:
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling of the residuals."""
+        step = self.step(coupling)
         if self.tied is not None:
             units = self.tied[1][:, None]
-            step = accelerated(self._tied_step(coupling), units * W, tol=tol, max_iter=max_iter)
-            return replace(step, W=step.W / units)
-        A = self.precision(coupling)
-        certificate = _Certificate(self, A, coupling)
+            found = accelerated(step, units * W, tol=tol, max_iter=max_iter)
+            return replace(found, W=found.W / units)
+        A, certificate = step.loss.related, self.certificate(coupling, step)
+        assert A is not None
         if not self.penalty.absent:
-            W, run = self.penalty.allowed(W), _sweeps(self, A)
-            certified = self.penalty.convex
-            jump = partial(_jump_on_support, self, A) if certified else None
-            return descend_in_bursts(W, partial(run, W), certificate, tol, max_iter, certified, jump)
+            W, run, certified = self.penalty.allowed(W), _sweeps(self, A), self.penalty.convex
+
+            def jump(W: Array) -> None:
+                W[...] = solve_on_support(step, W, _DROPS, max_iter)[0]
+
+            return descend_in_bursts(
+                W, partial(run, W), certificate, tol, max_iter, certified, jump if certified else None
+            )
         if self.is_shared:
             return _closed_form(self, A, certificate, W, tol)
-        return _conjugate_gradient(self, A, certificate, W, tol, max_iter)
+        return _conjugate_gradient(self, A, step, certificate, W, tol, max_iter)
+
+    def certificate(self, coupling: Coupling, step: StepProblem[Quadratic]) -> Callable[[Array], float]:
+        """Upper bound of the suboptimality of W; a violation of optimality for penalties that are not convex."""
+        A, bound = step.loss.related, step.bound
+        assert A is not None
+        known = None if self.extra else coupling.covariance
+        inverse = positive_definite_inverse(A.toarray()) if self.unpenalised and known is None else known
+
+        def of(W: Array) -> float:
+            E = self.related(W)
+            EA = np.asarray(A @ E)
+            U = self.project(EA)
+            if not self.unpenalised:
+                return bound(W, self.ridges[:, None] * W - U, 0.5 * np.vecdot(E, EA))
+            N = self.fitted(self.least_squares(U))
+            return np.inf if inverse is None else 0.5 * float(np.vdot(N, inverse @ N))
+
+        return of
+
+    def least_squares(self, U: Array) -> Array:
+        """Weights of smallest norm whose products with the Grams are U."""
+        values, vectors = self.eigen
+        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+        return np.matmul(vectors, (np.matmul(U[:, None], vectors)[:, 0] * inverse)[:, :, None])[:, :, 0]
 
 
-class _InUnits(Quadratic):
-    """½ tr(E A Eᵀ) as a quadratic in V = √s W."""
+class _Residuals(Quadratic):
+    """½ tr(E A Eᵀ) as a quadratic in V = √s W, for units √s of (K, 1)."""
 
     def __init__(self, problem: ResidualProblem, A: sparse.csr_array, units: Array) -> None:
-        self.problem, self.A, self.units = problem, A, units
+        self.problem, self.A, self.related, self.units = problem, A, A, units
         YA = np.asarray(A @ problem.Y)
-        super().__init__(None, problem.project(YA) / units, 0.5 * np.vecdot(problem.Y, YA))
+        super().__init__(None, problem.project(YA) / units, 0.5 * np.vecdot(problem.Y, YA), by_rows=True)
 
     def product(self, V: Array) -> Array:
         """The Hessian times V."""
         return self.problem.project(self.A @ self.problem.fitted(V / self.units)) / self.units
 
+    def gradient(self, W: Array) -> Array:
+        """The products of the features with −EA."""
+        return -self.problem.project(self.A @ self.problem.related(W / self.units)) / self.units
 
-class _Certificate:
-    """Upper bound of the suboptimality of W for one A; a violation of optimality for penalties that are not convex."""
+    def task_values(self, W: Array) -> Array:
+        """½ e_k · (EA)_k."""
+        E = self.problem.related(W / self.units)
+        return np.asarray(0.5 * np.vecdot(E, self.A @ E))
 
-    def __init__(self, problem: ResidualProblem, A: sparse.csr_array, coupling: Coupling) -> None:
-        self.problem, self.A, self.components = problem, A, Components(A)
-        self.inverse: Array | None = None
-        if problem.unpenalised:
-            known = None if problem.extra else coupling.covariance
-            self.inverse = positive_definite_inverse(A.toarray()) if known is None else known
+    @cached_property
+    def diagonal(self) -> Array:
+        """A_kk |x_kj|²."""
+        return self.A.diagonal()[:, None] * np.einsum("kdn,kdn->kd", self.problem.X, self.problem.X)
 
-    def __call__(self, W: Array) -> float:
-        problem = self.problem
-        E = problem.related(W)
-        EA = np.asarray(self.A @ E)
-        U = problem.project(EA)
-        if problem.unpenalised:
-            return self._projected(U)
-        if not problem.penalty.convex:
-            G = problem.ridges[:, None] * W - U
-            return relative_violation(G + problem.penalty.subgradient(W, G), *self._at_zero())
-        return self._scaled(W, E, EA, U)
+    def gram_of(self, k: int, features: Mask) -> Array:
+        """A_kk times the Gram of some features."""
+        columns = self.problem.X[0 if self.problem.is_shared else k, features]
+        return np.asarray(self.A[k, k] * (columns @ columns.T))
 
-    def _at_zero(self) -> tuple[Array, Array]:
-        YA = np.asarray(self.A @ self.problem.Y)
-        return -self.problem.project(YA), 0.5 * np.einsum("kn,kn->k", self.problem.Y, YA)
-
-    def _projected(self, U: Array) -> float:
-        values, vectors = self.problem.eigen
-        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
-        if self.problem.is_shared:
-            along = (U @ vectors[0]) * inverse[0] @ vectors[0].T
-        else:
-            along = np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, U) * inverse)
-        return projected_gap(self.problem.fitted(along), self.inverse)
-
-    def _scaled(self, W: Array, E: Array, EA: Array, U: Array) -> float:
-        problem, components = self.problem, self.components
-        penalty, r = problem.penalty, problem.ridges
-        half = 0.5 * np.einsum("kn,kn->k", E, EA)
-        shrunk = 0.5 * r * np.einsum("kd,kd->k", W, W)
-        penalised = penalty.values(W).sum(axis=1) + shrunk
-        scales = components.feasible_scales(penalty, -U)
-        gaps = components.sums(half * (1.0 - scales) ** 2 - scales * np.einsum("kd,kd->k", W, U) + penalised)
-        if np.all(r > 0):
-            excess = U - penalty.clipped(U)
-            curved = penalised - np.einsum("kd,kd->k", W, U) + (excess**2).sum(axis=1) / (2 * r)
-            gaps = np.minimum(gaps, components.sums(curved))
-        free = components.free(penalty)
-        if np.any(free) and not np.all(r > 0):
-            gaps = np.where(free, components.violations(penalty.subgradient(W, -U) - U, *self._at_zero()), gaps)
-        return float(np.maximum(gaps, 0.0).sum())
+    def hessian_on(self, support: Mask) -> Array:
+        """The Hessian on a support of all tasks together."""
+        tasks, features = np.nonzero(support)
+        columns = self.problem.X[0 if self.problem.is_shared else tasks, features]
+        used, places = np.unique(tasks, return_inverse=True)
+        return np.asarray(self.A[used][:, used].toarray()[np.ix_(places, places)] * (columns @ columns.T))
 
 
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
@@ -280,55 +276,8 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     return on_rows
 
 
-def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> None:
-    """Move W, in place, to the minimum over its support and signs; weights that reach zero on the way leave it.
-
-    Tasks that are fitted nearly exactly have a very large precision A, for which coordinate descent is slow. Tasks that
-    A does not relate move each for themselves.
-    """
-    if np.count_nonzero(W) > _MAX_SUPPORT:
-        return
-    before, moved = _value(problem, A, W), W.copy()
-    n, label = connected_components(A, directed=False)
-    groups = [np.flatnonzero(label == one) for one in range(n)]
-    # Slices of sparse matrices take longer than all else for few tasks.
-    whole = A.toarray() if len(W) <= _FEW_TASKS else None
-    moving = [(i, A[i][:, i].toarray() if whole is None else whole[np.ix_(i, i)]) for i in groups]
-    for _ in range(_DROPS):
-        pull = problem.project(np.asarray(A @ problem.related(moved)))
-        slope = problem.ridges[:, None] * moved + problem.penalty.slopes(moved) - pull
-        moving = [group for group in moving if _move(problem, *group, moved, slope)]
-        if not moving:
-            break
-    if _value(problem, A, moved) < before:
-        W[...] = moved
-
-
-def _move(problem: ResidualProblem, related: Index, A: Array, W: Array, slope: Array) -> bool:
-    """Move related tasks, whose part of the precision is A, up to where the first weight is zero; whether one is."""
-    places, features = np.nonzero(W[related])
-    if not len(places):
-        return False
-    tasks = related[places]
-    columns = problem.X[0 if problem.is_shared else tasks, features]
-    H = A[np.ix_(places, places)] * (columns @ columns.T)
-    H[np.diag_indices(len(H))] += problem.ridges[tasks] + 1e-13 * H.diagonal().max()
-    weights = W[tasks, features]
-    step = -linalg.solve(H, slope[tasks, features], assume_a="sym", check_finite=False)
-    crossing = (weights + step) * weights <= 0
-    shares = np.where(crossing, -weights / np.where(crossing, step, 1.0), np.inf)
-    share = min(1.0, float(shares.min()))
-    W[tasks, features] = np.where(shares <= share, 0.0, weights + share * step)
-    return bool(crossing.any())
-
-
-def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
-    E = problem.related(W)
-    return problem.penalised(W) + 0.5 * float(np.vdot(E, A @ E))
-
-
 def _closed_form(
-    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float
+    problem: ResidualProblem, A: sparse.csr_array, certificate: Callable[[Array], float], W0: Array, tol: float
 ) -> WeightStep:
     """One X, no ℓ1: W G + A⁻¹ diag(r) W = q, diagonal in two eigenbases.
 
@@ -337,13 +286,11 @@ def _closed_form(
     gap = certificate(W0)
     if gap <= tol:
         return WeightStep(W0, gap, 0, Status.CONVERGED)
-    values, vectors = problem.eigen
     if problem.unpenalised:
-        inverse = np.divide(1.0, values[0], out=np.zeros_like(values[0]), where=values[0] > 0)
-        W = (problem.linear @ vectors[0]) * inverse @ vectors[0].T
+        W = problem.least_squares(problem.linear)
     else:
         # With V = √r W the coupling becomes symmetric: V G + (√r A⁻¹ √r) V = √r q.
-        root = np.sqrt(problem.ridges)[:, None]
+        (values, vectors), root = problem.eigen, np.sqrt(problem.ridges)[:, None]
         task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
         sums = values[0] + 1.0 / task_values[:, None]
         W = T @ ((T.T @ (root * problem.linear) @ vectors[0]) / sums) @ vectors[0].T / root
@@ -352,31 +299,32 @@ def _closed_form(
 
 
 def _conjugate_gradient(
-    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float, max_iter: int
+    problem: ResidualProblem,
+    A: sparse.csr_array,
+    step: StepProblem[Quadratic],
+    certificate: Callable[[Array], float],
+    W0: Array,
+    tol: float,
+    max_iter: int,
 ) -> WeightStep:
     """Different X_k, no ℓ1: conjugate gradients preconditioned by the block A_kk X_kᵀX_k + r_k of each task."""
     r = problem.ridges[:, None]
-    precondition = _preconditioner(problem, A.diagonal())
+    if problem.n_features > problem.Y.shape[1]:
+        inverse, vectors = step.loss.diagonal + r, None
+    else:
+        values, vectors = problem.eigen
+        inverse = A.diagonal()[:, None] * values + r
+    inverse = np.divide(1.0, inverse, out=np.zeros_like(inverse), where=inverse > 0)
 
-    def operate(V: Array) -> Array:
-        return problem.project(A @ problem.fitted(V)) + r * V
-
-    def residual(V: Array) -> Array:
-        return problem.project(A @ problem.related(V)) - r * V
+    def precondition(R: Array) -> Array:
+        if vectors is None:
+            return R * inverse
+        return np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, R) * inverse)
 
     W, kinds = np.array(W0, dtype=float), iter([(precondition, np.inf)])
-    return conjugate_gradients(operate, residual, kinds, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter)
-
-
-def _preconditioner(problem: ResidualProblem, precisions: Array) -> Callable[[Array], Array]:
-    if problem.n_features > problem.Y.shape[1]:
-        diagonal = precisions[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + problem.ridges[:, None]
-        safe = np.where(diagonal > 0, diagonal, 1.0)
-        return lambda R: R / safe
-    values, vectors = problem.eigen
-    sums = precisions[:, None] * values + problem.ridges[:, None]
-    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
-    return lambda R: np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, R) * inverse)
+    return conjugate_gradients(
+        step.product, lambda V: -step.gradient(V), kinds, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter
+    )
 
 
 def make_residual_problem(
