@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -344,12 +345,13 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
 
 
 @pytest.mark.parametrize("layout", ["shared", "aligned"])
-def test_upper_triangles_stand_for_large_grams(layout, monkeypatch):
-    data = independent(0, K=4, d=5, layout=layout)
-    whole = kept_of(*data)
-    monkeypatch.setattr(information, "MOST_SAVED", 0)
-    kept = kept_of(*data)
-    assert 5 * kept.base[0].size == 3 * whole.base.gram.size
+def test_upper_triangles_stand_for_grams(layout):
+    model = MSSLRegressor()
+    data = model._read(*independent(0, K=4, d=5, layout=layout), None, None)
+    prepared = model.to_spec(data).prepare(data)
+    kept = RelationInput.of(prepared)
+    whole = replace(kept, base=SimpleNamespace(read=lambda: prepared.base))
+    assert 5 * kept.base.upper.size == 3 * prepared.base.gram.size
     found, expected = (source.read().evidence() for source in (kept, whole))
     np.testing.assert_array_equal(found.correlation, expected.correlation)
     np.testing.assert_array_equal(found.freedom, expected.freedom)

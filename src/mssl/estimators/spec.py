@@ -32,7 +32,7 @@ from mssl.solvers.fit import (
     without_chance_edges,
 )
 from mssl.solvers.glm import GLMLoss
-from mssl.solvers.quadratic import Quadratic, without_rows
+from mssl.solvers.quadratic import KeptLoss
 from mssl.solvers.residual import check_aligned
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Structure, StructureStep
@@ -294,12 +294,15 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErro
     problem = prepared.problem(spec.penalty)
     assert isinstance(problem, CoefficientProblem)
     loss = problem.loss
-    model = loss.model(loss.evaluate(result.W), observed=False) if isinstance(loss, GLMLoss) else loss
+    kept, scale = prepared.kept, prepared.noise_precisions
+    if isinstance(loss, GLMLoss):
+        kept, scale = KeptLoss(loss.model(loss.evaluate(result.W), observed=False)), np.ones(len(scale))
     rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())
     if prepared.rows is not None:
         rows = float(prepared.rows.weights.sum())
     return LaterErrors(
-        without_rows(model),
+        kept,
+        scale,
         (spec.structure, result.structure, prepared.mean_of(spec.structure)),
         problem.ridge,
         prepared.unit / prepared.scales,
@@ -313,8 +316,10 @@ class LaterErrors(Later[dict[str, Any]]):
 
     Attributes
     ----------
-    model : Quadratic
+    loss : KeptLoss
         The loss to second order.
+    scale : ndarray of shape (K,)
+        What the loss of each task is multiplied by.
     prior : tuple of (Structure, StructureStep, float)
         What relates the tasks, its part of the fit, and the variance of the mean: they give the tasks' coupling.
     ridge : ndarray of shape (K,) or None
@@ -325,15 +330,18 @@ class LaterErrors(Later[dict[str, Any]]):
         What is known beside them.
     """
 
-    model: Quadratic
+    loss: KeptLoss
+    scale: Array
     prior: tuple[Structure, StructureStep, float]
     ridge: Array | None
     units: Array
     others: dict[str, Any]
 
     def _compute(self) -> dict[str, Any]:
-        K, d = self.model.n_tasks, self.model.n_features
-        grams = np.stack([self.model.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
+        loss = self.loss.read()
+        K, d = loss.n_tasks, loss.n_features
+        grams = np.stack([loss.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
+        grams *= self.scale[:, None, None]
         structure, step, mean_variance = self.prior
         H = np.kron(replace(structure.couple(step, mean_variance), ridge=self.ridge).dense(), np.eye(d))
         for k in range(K):

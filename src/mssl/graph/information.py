@@ -62,7 +62,7 @@ from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
-from mssl.solvers.quadratic import Quadratic, without_rows
+from mssl.solvers.quadratic import KeptLoss
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, spectra_of, variance_components
 from mssl.structures.base import Structure
@@ -185,17 +185,13 @@ class Occasions(NamedTuple):
         return features, targets
 
 
-# Grams, or rows where these are fewer numbers; or upper triangles of large Grams, and what else makes a Quadratic.
-Loss = Quadratic | tuple[Array, Array, Array, Array]
-
-
 @dataclass(frozen=True, eq=False)
 class RelationInput:
     """What is kept of a fit's data, so that the relations of the weights can be tested: a source of evidence.
 
     Attributes
     ----------
-    base : Loss
+    base : KeptLoss
         That of single tasks, noise precisions 1.
     freedom : ndarray of shape (K,)
         Degrees of freedom of the targets.
@@ -207,7 +203,7 @@ class RelationInput:
         As of :class:`Scores`.
     """
 
-    base: Loss
+    base: KeptLoss
     freedom: Array
     noise: Array | None
     occasions: Occasions | None
@@ -221,21 +217,11 @@ class RelationInput:
         known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
         freedom = np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom
         noise, occasions = prepared.noise if known else None, Occasions.of(prepared)
-        kept: Loss = (base := without_rows(base))
-        # Smaller Grams are those that the standard errors are computed from.
-        if not base.by_rows and base.formed and base.gram.size > MOST_SAVED**2:
-            upper = base.gram[:, *np.triu_indices(base.n_features)]
-            kept = upper, base.linear, base.constants, base.task_scale
-        return cls(kept, freedom, noise, occasions, about_mean, ranks)
+        return cls(prepared.kept, freedom, noise, occasions, about_mean, ranks)
 
     def read(self) -> Scores:
         """The tasks' scores."""
-        base = self.base
-        if isinstance(base, tuple):
-            (upper, linear, constants, scale), d = base, base[1].shape[1]
-            (i, j), gram = np.triu_indices(d), np.empty((len(upper), d, d))
-            gram[:, i, j] = gram[:, j, i] = upper
-            base = Quadratic(gram, linear, constants, scale)
+        base = self.base.read()
         with threads_for(max(base.n_features, base.n_tasks)):
             spectra = spectra_of(base, self.freedom, vectors=True)
             there, V = spectra.values > _ABSENT * spectra.values.max(axis=1, keepdims=True), spectra.vectors

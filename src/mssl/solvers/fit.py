@@ -31,7 +31,7 @@ from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.base import Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
-from mssl.solvers.quadratic import Quadratic, make_quadratic
+from mssl.solvers.quadratic import KeptLoss, Quadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     SingleFits,
@@ -171,6 +171,11 @@ class Prepared:
             solver=self.settings.solver,
             pooled=relates == "pooled",
         )
+
+    @cached_property
+    def kept(self) -> KeptLoss:
+        """What a fit keeps of the loss."""
+        return KeptLoss(self.base)
 
     @cached_property
     def curvatures(self) -> Array:

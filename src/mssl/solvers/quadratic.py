@@ -393,14 +393,35 @@ def make_quadratic(
     return Quadratic(gram, linear, constants, scale, target_means, feature_means, source)
 
 
-def without_rows(quadratic: Quadratic) -> Quadratic:
-    """The same loss for those who keep it: its Grams alone, unless they are too many to be formed for that."""
-    if quadratic.by_rows:
-        return quadratic
-    kept = quadratic.replaced()
-    if not kept.formed and kept.n_tasks * kept.n_features**2 > _MOST_FORMED:
-        return kept
-    return kept.replaced(gram=kept.gram, source=None)
+class KeptLoss:
+    """A quadratic loss for those who keep it: half of its Grams, unless they are too many to be formed for that.
+
+    Parameters
+    ----------
+    loss : Quadratic
+        The loss.
+
+    Attributes
+    ----------
+    upper : ndarray of shape (K, d (d + 1) / 2) or (1, d (d + 1) / 2), or None
+        Upper triangles of the Grams; None where the rows are kept.
+    """
+
+    def __init__(self, loss: Quadratic) -> None:
+        by_rows = loss.by_rows or not (loss.formed or loss.n_tasks * loss.n_features**2 <= _MOST_FORMED)
+        self.rows = loss.replaced() if by_rows else None
+        self.upper = None if by_rows else loss.gram[:, *np.triu_indices(loss.n_features)]
+        self.others = loss.linear, loss.constants, loss.task_scale
+
+    def read(self) -> Quadratic:
+        """The loss."""
+        if self.upper is None:
+            assert self.rows is not None
+            return self.rows
+        d = self.others[0].shape[1]
+        (i, j), gram = np.triu_indices(d), np.empty((len(self.upper), d, d))
+        gram[:, i, j] = gram[:, j, i] = self.upper
+        return Quadratic(gram, *self.others)
 
 
 def pays_in_sets(design: Design) -> bool:
