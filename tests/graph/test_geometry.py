@@ -173,30 +173,31 @@ def test_colours_go_to_the_largest_communities_and_never_twice():
 @given(graphs(least=1))
 def test_chords_join_the_places_of_their_tasks_inside_the_circle(graph):
     chords = chord_geometry(graph)
-    assert sorted(chords.order.tolist()) == list(range(len(graph)))
+    assert len(set(chords.angles.tolist())) == len(graph)
     assert chords.curves.shape[:1] == chords.ends.shape[:1] == (graph.n_edges,)
     spot = np.column_stack([np.cos(chords.angles), np.sin(chords.angles)])
     np.testing.assert_allclose(chords.curves[:, 0], spot[chords.ends[:, 0]], atol=1e-12)
     np.testing.assert_allclose(chords.curves[:, -1], spot[chords.ends[:, 1]], atol=1e-12)
     assert (np.hypot(chords.curves[..., 0], chords.curves[..., 1]) <= 1 + 1e-9).all()
-    assert (np.diff(np.abs(chords.weights)) >= 0).all()
+    assert (np.diff(np.abs(graph.weights[tuple(chords.ends.T)])) >= 0).all()
 
 
 @FEW
 @given(graphs(least=1))
 def test_arcs_of_tasks_go_once_round_without_overlap(graph):
     chords = chord_geometry(graph)
-    spans = chords.spans[chords.order]
+    order = np.argsort(-chords.angles)
+    spans = chords.spans[order]
     assert (spans[:, 1] < spans[:, 0]).all()
     assert (spans[1:, 0] <= spans[:-1, 1] + 1e-12).all()
     assert spans[0, 0] - spans[-1, 1] <= 2 * np.pi + 1e-12
-    np.testing.assert_allclose(spans.mean(axis=1), chords.angles[chords.order])
+    np.testing.assert_allclose(spans.mean(axis=1), chords.angles[order])
 
 
 def test_given_groups_stand_together_largest_first():
     graph = TaskGraph.from_edges([("a", "b"), ("c", "d"), ("d", "e")])
     chords = chord_geometry(graph, groups=["x", "y", "x", "y", "x"])
-    assert [graph.tasks[k] for k in chords.order if k in (0, 2, 4)] == [graph.tasks[k] for k in chords.order[:3]]
+    assert set(np.argsort(-chords.angles)[:3].tolist()) == {0, 2, 4}
     with pytest.raises(DataError, match="2 labels"):
         chord_geometry(graph, groups=["x", "y"])
 
@@ -299,11 +300,11 @@ def test_svg_shows_each_task_and_names_what_is_hidden():
 
 
 @settings(max_examples=40, deadline=None)
-@given(arrays(float, st.tuples(st.integers(1, 25), st.just(2)), elements=st.floats(0, 300)), st.integers(0, 30))
-def test_labels_cover_neither_points_nor_each_other(points, most):
+@given(arrays(float, st.tuples(st.integers(1, 25), st.just(2)), elements=st.floats(0, 300)))
+def test_labels_cover_neither_points_nor_each_other(points):
     half_sizes = {k: (10.0 + k, 6.0) for k in range(len(points))}
-    offsets = label_offsets(points, half_sizes, (300, 280), radius=4, most=most)
-    assert len(offsets) <= most
+    offsets = label_offsets(points, half_sizes, (300, 280), radius=4)
+    assert set(offsets) <= set(half_sizes)
     boxes = [(points[k] + offset - half_sizes[k], points[k] + offset + half_sizes[k]) for k, offset in offsets.items()]
     for k, (low, high) in enumerate(boxes):
         assert (low >= 0).all()

@@ -28,7 +28,7 @@ from mssl.graph.export import short_name
 from mssl.graph.tables import FDR, RelationTable
 from mssl.graph.tests import GraphEvidence
 from mssl.kernels.threads import single_threaded
-from mssl.model.task_matrix import Places, entries_at, largest_entry, pair_matrix, submatrix
+from mssl.model.task_matrix import Places, largest_entry, pair_matrix, submatrix
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
@@ -138,19 +138,16 @@ class ThinnedGraph(NamedTuple):
 class ChordGeometry(NamedTuple):
     """Tasks on a circle and their edges as curves inside it.
 
-    ``order`` (K,) are the tasks around the circle, ``angles`` (K,) their places in radians by task,
-    ``spans`` (K, 2) their arcs, ``groups`` (K,) their group numbers, ``ends`` (E, 2) the tasks that each
-    curve joins, ``curves`` (E, 3, 2) start, control point and end of a quadratic Bézier curve inside the unit circle
-    and ``weights`` (E,) the partial correlations, weakest first so that the strongest is drawn on top.
+    ``angles`` (K,) are the places of the tasks in radians, ``spans`` (K, 2) their arcs, ``groups`` (K,) their group
+    numbers, ``ends`` (E, 2) the tasks that each curve joins, and ``curves`` (E, 3, 2) start, control point and end of a
+    quadratic Bézier curve inside the unit circle, weakest first so that the strongest is drawn on top.
     """
 
-    order: Places
     angles: Array
     spans: Array
     groups: Places
     ends: Places
     curves: Array
-    weights: Array
 
 
 def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
@@ -195,7 +192,7 @@ def task_order(graph: TaskGraph, groups: Places | None = None) -> Places:
 
 
 def community_colors(labels: ArrayLike) -> list[str]:
-    """Return a colour for each task: the largest communities have one each, all others are grey.
+    """Return a colour for each task: the largest communities (0, 1, …) have one each, all others are grey.
 
     Examples
     --------
@@ -203,11 +200,8 @@ def community_colors(labels: ArrayLike) -> list[str]:
     ['#0072B2', '#0072B2', '#8C8C8C']
     """
     groups = np.asarray(labels)
-    values, counts = np.unique(groups, return_counts=True)
-    ranked = values[np.lexsort((values, -counts))]
-    color = {value: PALETTE[k] for k, value in enumerate(ranked[: len(PALETTE)])}
-    single = set(values[counts < 2].tolist())
-    return [NEUTRAL if g in single else color.get(g, NEUTRAL) for g in groups.tolist()]
+    coloured = (np.bincount(groups) > 1)[groups] & (groups < len(PALETTE))
+    return [PALETTE[g] if own else NEUTRAL for g, own in zip(groups.tolist(), coloured, strict=True)]
 
 
 @single_threaded
@@ -356,16 +350,15 @@ def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[Array, float, float]
     return corners, width, depth
 
 
-def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None, gap: float = 0.03) -> ChordGeometry:
+def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None) -> ChordGeometry:
     """Place the tasks on a circle, group by group, and draw each edge as a curve that bends to the centre.
 
     Parameters
     ----------
     graph : TaskGraph
     groups : sequence of K labels, optional
-        By default the communities. The largest group comes first, groups of one last.
-    gap : float
-        Share of the circle that is left free between groups (not between groups of one), in all at most a quarter.
+        By default the communities. The largest group comes first, groups of one last. Between groups (not between
+        groups of one) 3 % of the circle are left free, in all at most a quarter.
 
     Examples
     --------
@@ -386,7 +379,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None, g
     blocks = np.minimum(labels, n_groups)[order]
     breaks = np.concatenate([[0], np.cumsum(np.diff(blocks) != 0)]) if K else np.zeros(0)
     n_gaps = float(breaks[-1]) + 1 if K > 1 else 0.0
-    free = min(gap * n_gaps, 0.25) / n_gaps if n_gaps > 1 else 0.0
+    free = min(0.03 * n_gaps, 0.25) / n_gaps if n_gaps > 1 else 0.0
     step = (1 - free * n_gaps) / max(K, 1)
     start = np.empty(K)
     start[order] = np.arange(K) * step + breaks * free
@@ -394,8 +387,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None, g
     spans = np.pi / 2 - 2 * np.pi * np.column_stack([start, start + step])
     angles = spans.mean(axis=1)
     i, j = (ends[::-1] for ends in graph.edge_indices())
-    curves = _chords(angles[i], angles[j])
-    return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, entries_at(graph.weights, i, j))
+    return ChordGeometry(angles, spans, labels, np.column_stack([i, j]), _chords(angles[i], angles[j]))
 
 
 def _chords(first: Array, second: Array) -> Array:
@@ -497,12 +489,7 @@ def coastlines(region: tuple[float, float, float, float] | None = None, resoluti
 
 
 def label_offsets(
-    points: Array,
-    half_sizes: Mapping[int, tuple[float, float]],
-    size: tuple[float, float],
-    *,
-    radius: float,
-    most: int | None = None,
+    points: Array, half_sizes: Mapping[int, tuple[float, float]], size: tuple[float, float], radius: float
 ) -> dict[int, Array]:
     """Choose a side of its point for each label, so that it covers neither a point nor another label.
 
@@ -516,8 +503,6 @@ def label_offsets(
         Width and height of the drawing.
     radius : float
         Of the markers at the points.
-    most : int, optional
-        How many labels there may be.
 
     Returns
     -------
@@ -530,20 +515,16 @@ def label_offsets(
     >>> {point: offset.tolist() for point, offset in offsets.items()}
     {0: [0.0, 4.0], 1: [5.0, 0.0]}
     """
-    taken = np.column_stack([points - radius, points + radius])
+    taken_low, taken_high = points - radius, points + radius
     offsets: dict[int, Array] = {}
-    for k, half_size in half_sizes.items():
-        if len(offsets) == most:
-            break
-        half = np.array(half_size)
-        for side in _LABEL_SIDES:
-            offset = np.array(side) * (half + radius + 2)
-            low, high = points[k] + offset - half, points[k] + offset + half
-            clash = (taken[:, :2] < high).all(axis=1) & (taken[:, 2:] > low).all(axis=1)
-            if (low >= 0).all() and (high <= size).all() and not clash.any():
-                offsets[k] = offset
-                taken = np.vstack([taken, [*low, *high]])
-                break
+    for k, half in half_sizes.items():
+        sides = np.array(_LABEL_SIDES) * (np.array(half) + radius + 2)
+        low, high = points[k] + sides - half, points[k] + sides + half
+        covers = ((taken_low < high[:, None]) & (taken_high > low[:, None])).all(axis=2).any(axis=1)
+        free = np.flatnonzero(((low >= 0) & (high <= size)).all(axis=1) & ~covers)[:1]
+        if len(free):
+            offsets[k] = sides[free[0]]
+            taken_low, taken_high = np.vstack([taken_low, low[free]]), np.vstack([taken_high, high[free]])
     return offsets
 
 
