@@ -14,7 +14,7 @@ import numpy as np
 from mssl._typing import Array, ArrayLike, Index, Labels
 from mssl.data.columns import feature_spreads
 from mssl.data.encoding import Features
-from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
+from mssl.data.inputs import locate_tasks, task_ids, unseen_tasks
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
@@ -27,8 +27,6 @@ from mssl.model.task_matrix import entries_at
 from mssl.plots.fits import MOST_LINES, Stability, curves, gain_rows, most_relevant, read_stability
 from mssl.report.parts import MOST_EDGES, count
 from mssl.transfer import gain_over_separate, lead_over_separate
-
-_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
 
 
 class Content:
@@ -172,13 +170,10 @@ def _cross_validated(model: Any) -> str:
     score, gain, lead = getattr(model, "held_out_", None), gain_over_separate(model), lead_over_separate(model)
     if score is None:
         return ""
-    share = (
-        ""
-        if gain is None
-        else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task"
-    )
-    share = "separate models per task do as well" if gain is not None and gain < NEGLIGIBLE_GAIN else share
-    first = f"In cross-validation, on rows left out of the fits, {share}. " if share else ""
+    share = "separate models per task do as well"
+    if gain is not None and gain >= NEGLIGIBLE_GAIN:
+        share = f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task"
+    first = "" if gain is None else f"In cross-validation, on rows left out of the fits, {share}. "
     apart = "" if lead is None else f"; with separate weights per task it is {score.separate:.4g}"
     apart = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
     base = "" if score.base_rate is None else f"; each task's base rate alone has {score.base_rate:.4g}"
@@ -209,23 +204,21 @@ def _graph(
 
 def _record(model: Any, fitted: Fitted, shape: tuple[int, ...], data: Any) -> list[tuple[str, str]]:
     """Data, versions and date."""
-    K, d = shape
-    package = type(model).__module__.partition(".")[0]  # the module inside it may move
-    facts = [("model", f"{package}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
-    table = fitted.input.table
+    package, table = type(model).__module__.partition(".")[0], fitted.input.table  # the module inside it may move
+    facts: dict[str, object] = {"model": f"{package}.{type(model).__qualname__}"}
+    facts |= dict(zip(("tasks", "features"), shape, strict=True))
     if table is not None:
-        facts += [("column of tasks", table.task), ("target", table.target), ("missing features", table.missing)]
+        facts |= {"column of tasks": table.task, "target": table.target, "missing features": table.missing}
     if fitted.input.layout:
-        facts.append(("layout of the data", short_name(fitted.input.layout, 60)))
+        facts["layout of the data"] = short_name(fitted.input.layout, 60)
     if fitted.n_iter is not None:
-        facts.append(("rounds", str(fitted.n_iter)))
+        facts["rounds"] = fitted.n_iter
     if fitted.objective is not None:
-        facts.append(("objective", f"{fitted.objective:.8g}"))
-    facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
-    facts += package_versions(*_PACKAGES).items()
-    facts.append(("Python", platform.python_version()))
-    facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
-    return facts
+        facts["objective"] = f"{fitted.objective:.8g}"
+    facts["data given to the report"] = "none" if data is None else f"y of shape {np.shape(data[1])}"
+    facts |= package_versions("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
+    facts |= {"Python": platform.python_version(), "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    return [(name, str(fact)) for name, fact in facts.items()]
 
 
 class LabelScores(NamedTuple):
@@ -309,8 +302,7 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
     known = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
     binary = fitted.input.classes is not None
     mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
-    target = scored_targets(np.asarray(y), mean, None)[0]
-    target = _code(target, model.classes_) if binary else np.asarray(target, dtype=float)
+    target = scored_targets(model._targets(y) if binary else np.asarray(y, dtype=float), mean, None)[0]
     place, strangers = _tasks_of(model, X, tasks, mean)
     place = np.where(np.isnan(target), -2, place)
     hit = None
@@ -352,19 +344,6 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         strange[1],
         labels,
     )
-
-
-def _code(labels: Labels, classes: Labels) -> Array:
-    """Labels as 0 and 1, missing ones as NaN."""
-    missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
-    first, second = labels == classes[0], labels == classes[1]
-    strange = ~(missing | first | second)
-    if strange.any():
-        raise DataError(
-            f"y holds the label {short_name(labels[strange][0])!r}; the model knows {listing(classes)}. "
-            "Use the labels of the fit."
-        )
-    return np.where(missing, np.nan, second.astype(float))
 
 
 def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:

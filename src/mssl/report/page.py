@@ -55,12 +55,13 @@ def render(content: Content) -> str:
 
 def all_sections(content: Content) -> list[Section]:
     """Every section that has something to show, in the order of reading."""
+    drawn = content.missing_graph is None
     found = [
         make.summary_section(content),
-        make.graph_section(content),
-        make.matrix_section(content),
+        make.graph_section(content) if drawn else None,
+        make.matrix_section(content) if drawn else None,
         make.pair_section(content),
-        make.chord_section(content),
+        make.chord_section(content) if drawn else None,
         make.coefficient_section(content),
         make.effect_section(content),
         make.new_task_section(content),

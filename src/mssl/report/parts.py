@@ -77,6 +77,11 @@ def count(number: int, word: str) -> str:
     return f"{number:,} {word if number == 1 else plural}"
 
 
+def first_of(shown: int, number: int, word: str) -> str:
+    """The sentence that not all are shown, where that is so."""
+    return f" Shown are the first {shown} of {count(number, word)}." if number > shown else ""
+
+
 class Column(NamedTuple):
     """One column: its heading, the cells, and a sorting value for each row (None: by text)."""
 

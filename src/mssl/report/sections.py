@@ -15,17 +15,7 @@ from mssl.graph.geometry import PALETTE
 from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO, entries_at
-from mssl.plots import support
-from mssl.plots.fits import (
-    MOST_LINES,
-    draw_effect,
-    gain_size,
-    plot_coefficients,
-    plot_convergence,
-    plot_stability,
-    plot_transfer,
-)
-from mssl.plots.graphs import place_labels, plot_chord, plot_graph, plot_precision
+from mssl.plots import fits, graphs, support
 from mssl.plots.maps import plot_map
 from mssl.report import parts
 from mssl.report.parts import MOST_EDGES, MOST_ROWS, Section, canvas, count, named, picture
@@ -183,20 +173,20 @@ def task_section(content: Content) -> Section:
             f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
             f"{gain.max():+.1f} %; {losers} lose."
         )
-        ax = plot_transfer(gains.gain, canvas(*gain_size(len(gain))), tasks=tasks, label=_GAIN)
+        ax = fits.plot_transfer(gains.gain, canvas(*fits.gain_size(len(gain))), tasks=tasks, label=_GAIN)
         bars = picture("gains", ax, alt, "Gain over the single-task fit, best first; losses are hatched.")
+    looks = [""] * len(tasks) if gains is None else ["loses" if word == "loss" else "" for word in gains.verdict]
     rows = [
-        parts.Row(
-            Html(tag("span", class_="chip", style=f"background:{content.colors[k]}"), named(tasks[k])),
-            [k],
-            short_name(tasks[k], 500),
-            look="loses" if gains is not None and gains.verdict[k] == "loss" else "",
-        )
-        for k in range(content.n_tasks)
+        parts.Row(Html(_chip(color), named(task)), [k], short_name(task, 500), look=look)
+        for k, (task, color, look) in enumerate(zip(tasks, content.colors, looks, strict=True))
     ]
     caption = "Choose a task's name to highlight it in all views; a heading sorts."
     table = parts.linked_table("task", caption, "task", rows, _columns(content), order=order, falling=falling)
     return Section("tasks", "Tasks", Html(bars, table))
+
+
+def _chip(color: str) -> Html:
+    return tag("span", class_="chip", style=f"background:{color}")
 
 
 def _columns(content: Content) -> list[parts.Column]:
@@ -224,10 +214,8 @@ def _columns(content: Content) -> list[parts.Column]:
         i, j = (ends[::-1] for ends in graph.edge_indices())
         ends, others = np.column_stack([i, j]).ravel(), np.column_stack([j, i]).ravel()
         best[ends], weight[ends] = others, np.repeat(entries_at(graph.weights, i, j), 2)
-        nearest = [
-            Html(named(graph.tasks[int(k)], 24), f" ({w:+.2f})") if w else Html("–")
-            for k, w in zip(best, weight, strict=True)
-        ]
+        ranked = zip(best.astype(int), weight, strict=True)
+        nearest = [Html(named(graph.tasks[k], 24), f" ({w:+.2f})") if w else Html("–") for k, w in ranked]
         columns.append(parts.numbers("community", community, ".0f"))
         columns.append(parts.numbers("neighbours", graph.degree().astype(float), ".0f"))
         columns.append(parts.Column("strongest neighbour", nearest, np.abs(weight)))
@@ -238,19 +226,18 @@ def _columns(content: Content) -> list[parts.Column]:
 
 def pair_section(content: Content) -> Section | None:
     """Relations that can be told from chance; where that was not tested, the pairs of the graph."""
-    graph, relations = content.graph, content.shown.relations
+    graph, relations, most = content.graph, content.shown.relations, MOST_EDGES // 2  # rows, larger than lines
     tasks, columns = graph.tasks, []
     if relations:
         place = {name: k for k, name in enumerate(tasks)}
-        total, shown = len(relations), relations[:MOST_EDGES]
+        total, shown = len(relations), relations[:most]
         i, j = np.array([[place[row.task_i], place[row.task_j]] for row in shown]).T
         weight, low, high, q = np.array([[row.weight, row.low, row.high, row.q] for row in shown]).T
         certain = set(content.shown.edges.pairs if content.shown.edges is not None else [])
+        ends = [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)]
         columns = [
             parts.numbers("correlation", weight, "+.2f"),
-            parts.Column(
-                f"{COVERAGE:.0%} interval", [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)], low
-            ),
+            parts.Column(f"{COVERAGE:.0%} interval", ends, low),
             parts.numbers("q-value", q, ".2g"),
             parts.Column("edge", [Html("yes" if pair in certain else "–") for pair in shown.pairs]),
         ]
@@ -259,7 +246,7 @@ def pair_section(content: Content) -> Section | None:
         what = f"Pairs of tasks whose {related} are related, the smallest q-value first: {relations.summary()}"
     elif relations is None and graph.n_edges:
         total = graph.n_edges
-        i, j = (ends[:MOST_EDGES] for ends in graph.edge_indices())
+        i, j = (ends[:most] for ends in graph.edge_indices())
         what = f"{count(total, 'pair')}, strongest first"
     else:
         return None
@@ -267,17 +254,13 @@ def pair_section(content: Content) -> Section | None:
     columns.append(parts.numbers("partial correlation", weights, "+.2f"))
     if graph.confidence is not None:
         columns.append(parts.numbers("selected (%)", 100 * entries_at(graph.confidence, i, j), ".0f"))
+    pairs = [(a, b, Html(named(tasks[a], 24), " – ", named(tasks[b], 24))) for a, b in zip(i, j, strict=True)]
     rows = [
-        parts.Row(
-            Html(named(tasks[a], 24), " – ", named(tasks[b], 24)),
-            (a, b),
-            f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}",
-        )
-        for a, b in zip(i, j, strict=True)
+        parts.Row(name, (a, b), f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}") for a, b, name in pairs
     ]
-    more = f" Shown are the first {MOST_EDGES}." if total > MOST_EDGES else ""
     caption = (
-        f"{what}.{more} A partial correlation stands where two tasks are joined in the graph, other tasks being known. "
+        f"{what}.{parts.first_of(most, total, 'pair')} A partial correlation stands where two tasks are joined in the "
+        "graph, other tasks being known. "
         "Choose a pair to highlight it in all views; a heading sorts."
     )
     return Section("pairs", "Related pairs", parts.linked_table("pair", caption, "tasks", rows, columns))
@@ -301,7 +284,7 @@ def new_task_section(content: Content) -> Section | None:
     order = np.argsort(-size, kind="stable")[:MOST_ROWS]
     lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
     lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
-    rest = f" Shown are the first {MOST_ROWS} of {count(d, 'weight')}." if d > MOST_ROWS else ""
+    rest = parts.first_of(MOST_ROWS, d, "weight")
     words = Html(
         *("A task that was not in the fit is predicted with the tasks' mean: ", how),
         ". Where the tasks' own weights lie far from it, a new task may too.",
@@ -322,14 +305,12 @@ def record_section(content: Content) -> Section:
     return Section("record", "For the record", tag("div", tag("div", settings), tag("div", record), class_="record"))
 
 
-def graph_section(content: Content) -> Section | None:
+def graph_section(content: Content) -> Section:
     """Points and lines, with sliders that hide weak and rarely selected edges."""
-    if content.missing_graph is not None:
-        return None
-    ax = plot_graph(content.shown, canvas(6.3, 4.6), max_edges=MOST_EDGES)
+    ax = graphs.plot_graph(content.shown, canvas(6.3, 4.6), max_edges=MOST_EDGES)
     ax.set_xlabel("")
     unnamed = content.n_tasks - len(ax.texts)
-    _names_for_phones(ax, content)
+    _name_points(ax, content, 30, narrow=True)
     alt = f"Task graph: {count(content.n_tasks, 'task')} joined by {content.joined}.{_strongest(content)}"
     note = f" {count(unnamed, 'name')} had no room." if unnamed else ""
     words = f"Strongly related tasks lie close; thicker edges are stronger.{note}"
@@ -337,11 +318,12 @@ def graph_section(content: Content) -> Section | None:
     return Section("graph", "Task graph", Html(_controls(content), drawn, _all_communities(content)))
 
 
-def _names_for_phones(ax: Any, content: Content) -> None:
-    """Name tasks once more, in larger letters: narrow screens show these instead."""
+def _name_points(ax: Any, content: Content, most: int, *, narrow: bool = False) -> None:
+    """Name tasks beside their points; narrow screens show other names, in larger letters."""
     points = next(each for each in ax.collections if each.get_gid() == f"{support.OURS}tasks")
+    look = (2 * support.SMALL, "narrow") if narrow else (support.SMALL, "wide")
     radius = float(np.sqrt(points.get_sizes().max()) / 2)
-    place_labels(ax, np.asarray(points.get_offsets()), content.graph, radius, 30, 2 * support.SMALL, "narrow")
+    graphs.place_labels(ax, np.asarray(points.get_offsets()), content.graph, radius, most, *look)
 
 
 def _strongest(content: Content) -> str:
@@ -380,7 +362,7 @@ def _legend(content: Content) -> Html:
     coloured = len(PALETTE)
     entries = [
         Html(
-            tag("span", class_="chip", style=f"background:{content.colors[members[0]]}"),
+            _chip(content.colors[members[0]]),
             f" community {number}, {count(len(members), 'task')}: ",
             _first_names(content, members, 6),
         )
@@ -414,12 +396,10 @@ def _all_communities(content: Content) -> Html:
     return parts.linked_table("community", caption, "community", rows, columns)
 
 
-def chord_section(content: Content) -> Section | None:
+def chord_section(content: Content) -> Section:
     """Tasks on a circle, community by community, edges as curves inside it."""
-    if content.missing_graph is not None:
-        return None
     groups = content.shown.groups.tolist()
-    ax = plot_chord(content.shown, canvas(4.6, 4.6), groups=groups, max_edges=MOST_EDGES)
+    ax = graphs.plot_chord(content.shown, canvas(4.6, 4.6), groups=groups, max_edges=MOST_EDGES)
     ax.set_xlabel("")
     alt = (
         f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, {count(content.graph.n_edges, 'curve')} between "
@@ -443,23 +423,22 @@ def map_section(content: Content) -> Section | None:
     if content.scores is not None and not np.isnan(content.scores.error).all():
         look |= {"values": content.scores.error, "label": content.scores.error_name}
         words = [f"Colour is the {content.scores.error_name}, yellow is worse."]
-    source = content.shown
     try:
-        ax = plot_map(source, canvas(5.4, 4.4), **look)
+        ax = plot_map(content.shown, canvas(5.4, 4.4), **look)
     except MissingDependencyError as error:
         words.append(f"Coastlines are left out: {error.args[0].split('.')[0]}.")
-        ax = plot_map(source, canvas(5.4, 4.4), coast=False, **look)
+        ax = plot_map(content.shown, canvas(5.4, 4.4), coast=False, **look)
     most = f", of the strongest {_MOST_ARCS}" if content.graph.n_edges > _MOST_ARCS else ""
     words.append(f"Edges are those of the graph above{most}." if content.graph.n_edges else "There is no edge to draw.")
     ax.set_xlabel("longitude (°E)")
-    place_labels(ax, np.column_stack([longitude, latitude]), content.graph, 2.5, 60)
-    _names_for_phones(ax, content)
+    _name_points(ax, content, 60)
+    _name_points(ax, content, 30, narrow=True)
     return Section("map", "Map", picture("map", ax, alt, " ".join(words), hidden=content.hidden))
 
 
 def matrix_section(content: Content) -> Section | None:
     """Partial correlations and precisions between tasks, by community, where all pairs have room in a picture."""
-    if content.missing_graph is not None or content.n_tasks > DENSE_UP_TO:
+    if content.n_tasks > DENSE_UP_TO:
         return None
     K, graph = content.n_tasks, content.graph
     off = np.asarray(graph.weights)[~np.eye(K, dtype=bool)]
@@ -471,7 +450,7 @@ def matrix_section(content: Content) -> Section | None:
     layers = {"partial correlation": (content.shown, "partial")}
     layers |= {} if content.fitted.precision is None else {"precision": (content.model, "precision")}
     axes = {
-        label: plot_precision(source, canvas(side, 0.94 * side), tasks=graph.tasks, kind=kind)
+        label: graphs.plot_precision(source, canvas(side, 0.94 * side), tasks=graph.tasks, kind=kind)
         for label, (source, kind) in layers.items()
     }
     return _layers(content, "relations", "Partial correlations", alt, axes, "Lines part communities.")
@@ -496,7 +475,7 @@ def coefficient_section(content: Content) -> Section | None:
     )
     size = (float(np.clip(1.6 + 0.16 * d, 3.4, 6.2)), float(np.clip(0.9 + 0.14 * K, 1.6, 4.8)))
     order = sorted(labels, reverse=not shares_first)
-    axes = {labels[per]: plot_coefficients(content.model, canvas(*size), per=per) for per in order}
+    axes = {labels[per]: fits.plot_coefficients(content.model, canvas(*size), per=per) for per in order}
     zeros = float((content.coef == 0).mean())
     words = f"{zeros:.0%} of the coefficients are zero." if zeros > 0 else "No coefficient is exactly zero."
     words += "" if shares_first else " Colours end at the 99th percentile."
@@ -505,7 +484,7 @@ def coefficient_section(content: Content) -> Section | None:
     if std is None:
         return section
     ax = canvas(4.4, support.height(sizes.size))
-    plot_coefficients(content.model, ax, kind="forest", level=COVERAGE)
+    fits.plot_coefficients(content.model, ax, kind="forest", level=COVERAGE)
     sure = count(int((sizes > float(ndtri(0.5 + COVERAGE / 2)) * std).sum()), "interval")
     alt = f"Coefficients with {COVERAGE:.0%} intervals: {sure} of {sizes.size} lie off 0."
     words = f"Coefficients with {COVERAGE:.0%} intervals; grey ones hold 0."
@@ -549,7 +528,7 @@ def effect_section(content: Content) -> Section | None:
     multiples: list[Html] = []
     for number, (shared, by_task) in enumerate(content.effects):
         ax = canvas(3.5, 2.3)
-        draw_effect(ax, shared, by_task)
+        fits.draw_effect(ax, shared, by_task)
         ax.set_ylabel("partial effect")
         name, effect = short_name(shared.feature, 60), shared.effect
         low, high = int(np.argmin(effect)), int(np.argmax(effect))
@@ -562,10 +541,9 @@ def effect_section(content: Content) -> Section | None:
         words = f"{name}: mean of all tasks{band} in blue, tasks in grey."
         multiples.append(picture(f"effect-{number}", ax, alt, words))
     order = sorted(content.relevance, key=lambda name: -content.relevance[name])
-    rest = f" Shown are the first {MOST_ROWS} of {count(len(order), 'column')}."
     words = (
         "How much each column moves the predictions (standard deviation of its partial effect over its values in "
-        f"training, root mean square over tasks).{rest if len(order) > MOST_ROWS else ''}"
+        f"training, root mean square over tasks).{parts.first_of(MOST_ROWS, len(order), 'column')}"
     )
     lines = [(short_name(name, 60), f"{content.relevance[name]:.3g}") for name in order[:MOST_ROWS]]
     table = parts.small_table("Relevance of columns", words, ("column", "relevance"), lines)
@@ -579,7 +557,7 @@ def stability_section(content: Content) -> Section | None:
         return None
     top = found.frequencies.max(axis=0)
     reach = count(int((top >= found.threshold).sum()), "edge")
-    ends, ranked = found.ends, np.argsort(-top, kind="stable")[: 2 * MOST_LINES].tolist()
+    ends, ranked = found.ends, np.argsort(-top, kind="stable")[: 2 * fits.MOST_LINES].tolist()
     names = content.graph.tasks
     often = ", ".join(
         f"{f'edge {k + 1}' if ends is None else ' – '.join(short_name(names[end]) for end in ends[k])} ({top[k]:.0%})"
@@ -591,11 +569,11 @@ def stability_section(content: Content) -> Section | None:
     )
     words = (
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
-        f"grey: the others, at most {MOST_LINES} of either. The penalty falls from left to right."
+        f"grey: the others, at most {fits.MOST_LINES} of either. The penalty falls from left to right."
     )
     marks = [] if ends is None else [f"{i} {j}" for i, j in ends[ranked]]  # of all that are drawn, and maybe more
     data = {"stability": {mark: float(f"{top[k]:.3g}") for mark, k in zip(marks, ranked, strict=False)}}
-    drawn = picture("stability", plot_stability(found, ax=canvas(4.6, 2.8)), alt, words)
+    drawn = picture("stability", fits.plot_stability(found, ax=canvas(4.6, 2.8)), alt, words)
     return Section("stability", "Stability path", drawn, data)
 
 
@@ -612,6 +590,6 @@ def convergence_section(content: Content) -> Section | None:
         words = f"{ended}It took {rounds}; objective and gaps have no distance left to draw."
         return Section("convergence", "Convergence", tag("p", Html(words), class_="nothing"))
     alt = f"Objective and duality gaps over {rounds}, on a log scale: {fell}."
-    ax = plot_convergence(content.fitted.history, canvas(4.4, 2.5))
+    ax = fits.plot_convergence(content.fitted.history, canvas(4.4, 2.5))
     drawn = picture("convergence", ax, alt, f"{ended}Values of zero cannot be drawn on a log scale.")
     return Section("convergence", "Convergence", drawn)
