@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from mssl.climate import grids
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import DataError, MissingDependencyError, require
 from mssl.files.atomic import atomic
+from mssl.judge.held_out import MARGIN
 from mssl.kernels.threads import single_threaded
 from mssl.methods import lacks_graph, make_estimator
 from mssl.plots.maps import draw_fields
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 
 RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
 _KEPT = (0.8, 1.2)  # the share of the members' own change that an answer may keep without a warning
-# The members' change is told from none beyond so many standard errors, the larger of two: over years, which knows of
-# weather that all members have (nudged runs) or a single one, and over members. Without forced change 13 of 400
-# ensembles are beyond (30 years and 10, ten members), 28 where members share most of their weather; by the error over
-# members alone 26 and 339.
-_ERRORS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +64,6 @@ class _Months:
     def climatology(self) -> Array:
         """The observation's month-of-year means of the training years, for the months of testing."""
         return self.means(self.y)[~self.train]
-
-    def corrected(self) -> Array:
-        """Every member, its month-of-year means of the training years replaced by the observation's: (n, K, M)."""
-        return np.asarray(self.X - self.means(self.X) + self.means(self.y)[:, :, None])
-
-    def missing(self) -> dict[str, int]:
-        """Gaps of the observation in the training years and in those of testing."""
-        gaps = np.isnan(self.y)
-        return {"missing_train": int(gaps[self.train].sum()), "missing_test": int(gaps[~self.train].sum())}
 
 
 @single_threaded
@@ -184,7 +171,7 @@ def combine(
     ('time', 'location')
     """
     require("xarray", "climate", "mssl.climate.combine")
-    train, test = _years(train, test, raw)
+    _check_years(train, test, raw)
     check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
         grids.reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
@@ -196,10 +183,10 @@ def combine(
     observed, grid, at_sea = _observed(given, region, land_only)
     units = observed.attrs.get("units")
     observed = grids.monthly(observed)
-    fields = {name: grids.to_units(field, units, f"member {name!r}") for name, field in members.items()}
-    fields = {
-        name: grids.monthly(grids.to_cells(f, observed, regrid, f"member {name!r}")) for name, f in fields.items()
-    }
+    fields = {}
+    for name, field in members.items():
+        converted = grids.to_units(field, units, f"member {name!r}")
+        fields[name] = grids.monthly(grids.to_cells(converted, observed, regrid, f"member {name!r}"))
     data = _align(observed, fields, train, test, raw)
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction, change = _predict(model, data, raw)
@@ -225,7 +212,8 @@ def combine(
         "locations": answer.sizes["location"],
         "locations_left_out": sum(left_out.values()),
         **{f"locations_{reason}": count for reason, count in left_out.items()},
-        **data.missing(),
+        "missing_train": int(np.isnan(data.y[data.train]).sum()),
+        "missing_test": int(np.isnan(data.y[~data.train]).sum()),
     }
     answer = answer if grid is None else grids.on_grid(answer, *grid)
     answer = answer.rename({axis: name for axis, name in grids.given_names(given).items() if axis in answer.coords})
@@ -266,14 +254,13 @@ def _observed(
     if "lon" in data.coords:
         lon = given[grids.given_names(given)["lon"]]
         data = grids.with_given_longitudes(data, lon)
-    gridded = "location" not in data.dims
     data = grids.select_region(data, region)
     grid = None
     if {"lat", "lon"} <= set(data.dims):
         grid = data["lat"].values, lon.values[np.isin(lon.values, data["given_lon"].values)]
     data = grids.to_locations(data)
     cells = data.sizes["location"]
-    if gridded and land_only:
+    if grid is not None and land_only:
         data = grids.on_land(data)
     if not data.sizes["location"]:
         raise DataError(
@@ -283,7 +270,7 @@ def _observed(
     return data, grid, cells - data.sizes["location"]
 
 
-def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> None:
     for name, (first, last) in (("train", train), ("test", test)):
         if first > last:
             raise refused(name, (first, last), "give the first year first")
@@ -295,11 +282,6 @@ def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tu
             "(raw=True, --raw) can be combined."
         )
         raise refused("train", train, "give two years or more", remedy)
-    return train, test
-
-
-def _inside(months: Index, years: tuple[int, int]) -> Mask:
-    return (months >= years[0] * 12) & (months < (years[1] + 1) * 12)
 
 
 def _align(
@@ -307,7 +289,8 @@ def _align(
 ) -> _Months:
     """Observation and members at all months of training and testing, at the locations that can be learned."""
     wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
-    learning, least = _inside(wanted, train), 1 if raw else 2  # a single value is its own mean, its anomaly 0
+    learning = np.arange(len(wanted)) < 12 * (train[1] + 1 - train[0])
+    least = 1 if raw else 2  # a single value is its own mean, its anomaly 0
     for name, field in {**fields, "The observation": observed}.items():
         absent = np.setdiff1d(wanted, field["time"].values)
         if not len(absent):
@@ -397,10 +380,9 @@ def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
     from xarray import Dataset
 
     of_members = _change(data.X, data.train)
-    text = {"long_name": "change of the prediction from the training years to those of testing"}
-    answer = Dataset({"change": ("location", change, text)})
-    text = {"long_name": "change of the members' mean from the training years to those of testing"}
-    answer["members_change"] = ("location", of_members.mean(axis=1), text)
+    changes = {"change": (change, "the prediction"), "members_change": (of_members.mean(axis=1), "the members' mean")}
+    text = "change of {} from the training years to those of testing"
+    answer = Dataset({name: _named("location", found, text.format(of)) for name, (found, of) in changes.items()})
     runs, whole = of_members.mean(axis=0), float(of_members.mean())
     years, early = data.X.mean(axis=(1, 2)).reshape(-1, 12).mean(axis=1), data.train[::12]
     parts = years[early], years[~early]
@@ -414,7 +396,10 @@ def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
 def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[str, str]:
     """The warning that the members' change is not kept, where it is not."""
     change, error, kept = (figures[name] for name in ("members_change", "members_change_se", "change_kept"))
-    if not abs(change) > _ERRORS * error or _KEPT[0] <= kept <= _KEPT[1]:
+    # The error is the larger of two: over years, which knows of weather that all members have (nudged runs) or a single
+    # one, and over members. Without forced change 13 of 400 ensembles are beyond two of it (30 years and 10, ten
+    # members), 28 where members share most of their weather; by the error over members alone 26 and 339.
+    if not abs(change) > MARGIN * error or _KEPT[0] <= kept <= _KEPT[1]:
         return {}
     size, factor = f"{change:+.3g} ± {error:.2g} {units or ''}".strip(), round(kept, 2) + 0.0  # no −0
     told = (
@@ -424,6 +409,11 @@ def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[st
     )
     warn(told)
     return {"comment": told}
+
+
+def _named(axes: str | tuple[str, ...], values: Any, text: str) -> tuple[Any, Any, dict[str, str]]:
+    """Values along axes as xarray takes them, with what they are."""
+    return axes, values, {"long_name": text}
 
 
 def _rmse(errors: Array, axis: int | None = None) -> Array:
@@ -440,7 +430,7 @@ def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float 
     from xarray import Dataset
 
     truth, climatology = data.y[~data.train], data.climatology()
-    corrected = data.corrected()
+    corrected = data.X - data.means(data.X) + data.means(data.y)[:, :, None]  # the members' biases taken out
     of_members = np.nanmean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
     best = int(np.argmin(of_members))
     series = {
@@ -456,13 +446,9 @@ def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float 
         "rmse_raw_average": (data.X[~data.train].mean(axis=2), "the average of the members as they are"),
     }
     off = {name: values - truth for name, (values, _) in rivals.items()}
-    answer = Dataset(
-        {name: (("time", "location"), values, {"long_name": text}) for name, (values, text) in series.items()}
-        | {
-            name: ("location", _rmse(off[name], 0), {"long_name": f"root mean square error of {text}"})
-            for name, (_, text) in rivals.items()
-        }
-    )
+    answer = Dataset({name: _named(("time", "location"), *about) for name, about in series.items()})
+    for name, (_, text) in rivals.items():
+        answer[name] = _named("location", _rmse(off[name], 0), f"root mean square error of {text}")
     figures: dict[str, float | str] = {name: float(_rmse(errors)) for name, errors in off.items()}
     years = data.months[~data.train] // 12
     for rival in RIVALS:
@@ -492,20 +478,20 @@ def _found(model: BaseEstimator, locations: Labels) -> Dataset:
     """Weights and graph of a fitted model, as far as it has them."""
     from xarray import Dataset
 
-    found = Dataset()
+    found, graph = Dataset(), getattr(model, "graph_", None)
     if hasattr(model, "coef_"):
-        found["weights"] = (("member", "location"), model.coef_.T, {"long_name": "weight of each member"})
-        found["intercept"] = ("location", model.intercept_, {"long_name": "intercept"})
-    if getattr(model, "graph_", None) is not None:
-        text = {"long_name": "partial correlation between locations, 0 without an edge"}
-        weights = model.graph_.weights
-        if sparse.issparse(weights):
-            found["graph"] = ("entry", weights.data, text)
-            found.coords["other_location"] = ("entry", locations[weights.indices], {"long_name": "location"})
-            text = {"long_name": "number of entries of the graph's row of a location", "sample_dimension": "entry"}
-            found["graph_entries"] = ("location", np.diff(weights.indptr), text)
-        else:
-            found["graph"] = (("location", "other_location"), np.array(weights), text)
+        found["weights"] = _named(("member", "location"), model.coef_.T, "weight of each member")
+        found["intercept"] = _named("location", model.intercept_, "intercept")
+    if graph is None:
+        return found
+    text = "partial correlation between locations, 0 without an edge"
+    if sparse.issparse(graph.weights):
+        found["graph"] = _named("entry", graph.weights.data, text)
+        found.coords["other_location"] = _named("entry", locations[graph.weights.indices], "location")
+        about = {"long_name": "number of entries of the graph's row of a location", "sample_dimension": "entry"}
+        found["graph_entries"] = ("location", np.diff(graph.weights.indptr), about)
+    else:
+        found["graph"] = _named(("location", "other_location"), np.array(graph.weights), text)
     return found
 
 
@@ -517,12 +503,12 @@ def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
     names = data.locations
     answer = answer.assign_coords(
         time=("time", time, about),
-        location=("location", names, {"long_name": "location"}),
+        location=_named("location", names, "location"),
     )
     if "weights" in answer:
-        answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
+        answer = answer.assign_coords(member=_named("member", data.members, "climate model"))
     if "other_location" in answer.dims:
-        answer = answer.assign_coords(other_location=("other_location", names, {"long_name": "location"}))
+        answer = answer.assign_coords(other_location=_named("other_location", names, "location"))
     for axis in grids.DEGREES:
         if axis in data.observed.coords:
             values = data.observed["given_lon" if axis == "lon" else axis].values

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     Members: TypeAlias = Mapping[str, Field] | Iterable[str | Path | Field] | Field | str
 
 _AXES = {"lat": ("latitude", "y", "nav_lat"), "lon": ("longitude", "x", "nav_lon"), "time": ("t", "month")}
-_KELVIN = frozenset({"K", "kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K"})
-_CELSIUS = frozenset(
-    {"C", "degC", "deg_C", "degrees_C", "degree_C", "celsius", "Celsius", "degrees Celsius", "degree_Celsius", "°C"}
-)
+_KELVIN = ("K", "kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K")
+_CELSIUS = ("C", "degC", "deg_C", "degrees_C", "degree_C", "celsius", "Celsius", "degrees Celsius", "degree_Celsius")
+_ZEROS = dict.fromkeys(_KELVIN, 0.0) | dict.fromkeys((*_CELSIUS, "°C"), 273.15)  # of each unit of temperature, in K
 DEGREES = {
     "lat": {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north"},
     "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"},
@@ -134,10 +133,8 @@ def choose(data: Field, variable: str | None, source: str) -> DataArray:
 def given_names(data: Field) -> dict[str, str]:
     """What the axes time, lat and lon are called in a DataArray as it was given, as far as it has them."""
     known = {*data.dims, *data.coords}
-    candidates = {
-        axis: next((name for name in (axis, *others) if name in known), None) for axis, others in _AXES.items()
-    }
-    return {axis: name for axis, name in candidates.items() if name is not None}
+    found = {axis: [name for name in (axis, *others) if name in known] for axis, others in _AXES.items()}
+    return {axis: names[0] for axis, names in found.items() if names}
 
 
 def pick(data: Field, variable: str | None, source: str) -> DataArray:
@@ -184,12 +181,10 @@ def with_given_longitudes(data: DataArray, lon: DataArray) -> DataArray:
 def to_units(data: DataArray, units: str | None, source: str) -> DataArray:
     """The data in the units of the observation: K and °C are converted, every other difference raises."""
     given = data.attrs.get("units")
-    if given == units or (given in _KELVIN and units in _KELVIN) or (given in _CELSIUS and units in _CELSIUS):
+    if given in _ZEROS and units in _ZEROS:
+        return data if _ZEROS[given] == _ZEROS[units] else data + (_ZEROS[given] - _ZEROS[units])
+    if given == units:
         return data
-    if given in _KELVIN and units in _CELSIUS:
-        return data - 273.15
-    if given in _CELSIUS and units in _KELVIN:
-        return data + 273.15
     raise DataError(
         f"{source} is in {given or 'no stated unit'}, the observation in {units or 'no stated unit'}; only K and °C "
         "are converted. Bring both to the same units (attribute 'units') first."

@@ -302,7 +302,8 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
     known = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
     binary = fitted.input.classes is not None
     mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
-    target = scored_targets(model._targets(y) if binary else np.asarray(y, dtype=float), mean, None)[0]
+    given = getattr(model, "best_estimator_", model)._targets(y) if binary else np.asarray(y, dtype=float)
+    target = scored_targets(given, mean, None)[0]
     place, strangers = _tasks_of(model, X, tasks, mean)
     place = np.where(np.isnan(target), -2, place)
     hit = None
