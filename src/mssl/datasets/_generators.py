@@ -78,7 +78,6 @@ class ClusterGraph:
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
 FAMILIES = ("gaussian", "binary", "poisson")
-_LARGEST_LOG_RATE = 40.0  # of counts: NumPy draws them as 64-bit integers, which end near exp(43)
 
 
 def sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
@@ -113,9 +112,10 @@ def _respond(rng: np.random.Generator, predictor: np.ndarray, family: str, noise
     if family == "binary":
         return (rng.random(predictor.shape) < 1 / (1 + np.exp(-predictor))).astype(int)
     if family == "poisson":
-        if predictor.max() > _LARGEST_LOG_RATE:
+        largest = np.floor(np.log(np.iinfo(np.int64).max))  # what NumPy draws
+        if predictor.max() > largest:
             raise ParameterError(
-                f"The largest log rate of the counts is {predictor.max():.3g}; at most {_LARGEST_LOG_RATE:g} "
+                f"The largest log rate of the counts is {predictor.max():.3g}; at most {largest:g} "
                 "is allowed. Choose a smaller amplitude (about 1/√n_features) or intercept_scale."
             )
         return rng.poisson(np.exp(predictor))
@@ -505,12 +505,8 @@ def make_curved_tasks(
 
 def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
     """Four-neighbour graph of a latitude × longitude grid, cells numbered row by row."""
-    cells = np.arange(n_lat * n_lon).reshape(n_lat, n_lon)
-    left = np.concatenate([cells[:-1].ravel(), cells[:, :-1].ravel()])
-    right = np.concatenate([cells[1:].ravel(), cells[:, 1:].ravel()])
-    adjacency = np.zeros((cells.size, cells.size), dtype=bool)
-    adjacency[left, right] = adjacency[right, left] = True
-    return adjacency
+    down, along = (np.eye(n, k=1) + np.eye(n, k=-1) for n in (n_lat, n_lon))
+    return (np.kron(down, np.eye(n_lon)) + np.kron(np.eye(n_lat), along)).astype(bool)
 
 
 def laplacian_precision(weights: np.ndarray) -> np.ndarray:

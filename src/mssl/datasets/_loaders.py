@@ -317,9 +317,9 @@ def _read(name: str) -> tuple[list[str], np.ndarray]:
         raise DatasetError(f"{path} cannot be read as a table of numbers ({error}); fetch the file again.") from error
 
 
-def _shared(name: str, X: Array, Y: Array, features: Sequence[str], tasks: Sequence[str], **rest: Any) -> Bunch:
-    """One X for all targets, in any layout."""
-    part = [X] * len(tasks), list(Y.T)
+def _shared(name: str, table: Array, features: Sequence[str], tasks: Sequence[str], **rest: Any) -> Bunch:
+    """One X for all targets, in any layout: columns of a table, the targets last."""
+    part = [table[:, : len(features)]] * len(tasks), list(table[:, len(features) :].T)
     return bunch(info(name), part, task_names=np.asarray(tasks), feature_names=np.asarray(features), **rest)
 
 
@@ -406,14 +406,14 @@ def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     )
     angle = 2 * np.pi * (days - days.astype("datetime64[Y]")).astype(np.int64) / 365.25
     speed = np.sqrt(table[:, 3:])
-    X = np.column_stack([speed, np.sin(angle), np.cos(angle)])[:-1]
+    table = np.column_stack([speed[:-1], np.sin(angle)[:-1], np.cos(angle)[:-1], speed[1:]])
     text = (
         "Square roots of daily mean speeds in knots: tomorrow's at each station from today's at all, and the season. "
         "Stations share their days, so that errors of one day are correlated."
     )
     names = [*header[3:], "season sin", "season cos"]
-    how = {"text": text, "layout": layout, "as_frame": as_frame}
-    return _shared("irish-wind", X, speed[1:], names, header[3:], known={"days": days[:-1]}, **how)
+    how = {"text": text, "layout": layout, "as_frame": as_frame, "known": {"days": days[:-1]}}
+    return _shared("irish-wind", table, names, header[3:], **how)
 
 
 def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -441,14 +441,13 @@ def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     >>> from mssl.datasets import load_enb
     >>> buildings = load_enb()  # doctest: +SKIP
     """
-    _, table = _read("enb")
     features = [
         *("relative compactness", "surface area", "wall area", "roof area", "overall height", "orientation"),
         *("glazing area", "glazing area distribution"),
     ]
     text = "Loads in kWh/m². Most columns have few levels, and the first five are functions of one shape."
     tasks = ["heating load", "cooling load"]
-    return _shared("enb", table[:, :8], table[:, 8:], features, tasks, text=text, layout=layout, as_frame=as_frame)
+    return _shared("enb", _read("enb")[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -475,11 +474,10 @@ def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     >>> from mssl.datasets import load_slump
     >>> concrete = load_slump()  # doctest: +SKIP
     """
-    _, table = _read("slump")
     features = ["cement", "slag", "fly ash", "water", "superplasticizer", "coarse aggregate", "fine aggregate"]
     text = "Ingredients in kg/m³; slump and flow in cm, strength after 28 days in MPa."
     tasks = ["slump", "flow", "strength"]
-    return _shared("slump", table[:, :7], table[:, 7:], features, tasks, text=text, layout=layout, as_frame=as_frame)
+    return _shared("slump", _read("slump")[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
 
 
 CLIMATE_SETS = ("fiveloc", "atlas", "south_america", "north_america")
