@@ -36,7 +36,6 @@ UNBOUNDED = (
     "max_iter is small, raise it first."
 )
 ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
-SINGULAR = 1e-15  # share of a variable's variance that the others leave, times p: S has no inverse with less
 LOOSE = 1e-4  # tolerance for larger penalties, which only lead to the answer
 STAGE = 200  # sweeps for one of these: those that succeed take a tenth of it
 PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
@@ -78,7 +77,7 @@ class GraphicalLassoResult:
     log_determinant : float
         log det Ω.
     dual : ndarray of shape (p, p) or None
-        A point S' + U of the dual problem, which proves the bound; None where ADMM or no penalty gave the answer.
+        A point S' + U of the dual problem, which proves the bound; None where ADMM gave the answer.
     """
 
     precision: Array
@@ -259,7 +258,13 @@ def solve(
     p = len(problem.S)
     with threads_for(p) if p >= kernels.LAPACK_FROM else nullcontext():  # kernels use no BLAS below
         if not problem.L.any() if problem.L is not None else problem.alpha == 0:
-            result = _inverse(problem)
+            result = _compiled(problem, np.inf, max_iter, None, digits)  # S'⁻¹
+            if result.gap == np.inf:
+                _check_range(result)
+                raise DataError(
+                    "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. "
+                    "Give alpha > 0 or a diagonal_penalty > 0."
+                )
         elif solver == "admm":
             start = replace(warm_start or _diagonal(problem), n_iter=0)  # sweeps of an earlier fit do not count
             result = _alternate(problem, start, tol, max_iter)
@@ -368,22 +373,6 @@ def _diagonal(problem: Problem) -> GraphicalLassoResult:
     """A start of which no gap is known."""
     variances = problem.variances
     return GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances), -float(np.log(variances).sum()))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _inverse(problem: Problem) -> GraphicalLassoResult:
-    """The answer without penalties: Ω = S'⁻¹."""
-    covariance = problem.S + np.diag(problem.e)
-    inverted = _inverted(covariance, SINGULAR * len(problem.variances))
-    if inverted is None:
-        raise DataError(
-            "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. Give "
-            "alpha > 0 or a diagonal_penalty > 0."
-        )
-    omega, log_determinant = inverted[0], -inverted[1]
-    gap, trace = kernels.graph_gap(*problem, omega, covariance, log_determinant)
-    known = GraphicalLassoResult.of(omega, covariance, log_determinant, gap, trace - log_determinant)
-    return replace(known, status=_CONVERGED, components=kernels.graph_components(*problem[:3]))
 
 
 def _descend(

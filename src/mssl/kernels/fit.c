@@ -4,7 +4,6 @@
 #include "dense.h"
 
 #define GRAPH_SWEEPS 1000
-#define SINGULAR 1e-15 /* as in mssl.glasso.solver */
 
 /* ---- weight steps ---- */
 
@@ -164,40 +163,13 @@ static double penalised_trace(const mssl_sparse_prior *prior, int64_t K, const d
     return total;
 }
 
-/* Omega = (S + diag e)^-1 in r->Omega, the best one where no edge has a price; answer: gap, objective, log det. 0 where that matrix is
-   as good as singular. */
-static int invert_moment(rounds *r, const mssl_sparse_prior *prior, int64_t K, const double *S, const mssl_lapack *lapack,
-                         double answer[3]) {
-    double *root = r->dual, *units = r->P, *R = r->inverse, trace;
-    for (int64_t i = 0; i < K; i++) root[i] = sqrt(S[i * K + i] + prior->e[i]);
-    for (int64_t a = 0; a < K * K; a++) {
-        const int64_t i = a / K, j = a % K;
-        r->Sigma[a] = S[a] + (i == j ? prior->e[i] : 0.0);
-        units[a] = i == j ? 1.0 : S[a] / (root[i] * root[j]);
-    }
-    answer[2] = -factor(units, K, R);
-    for (int64_t i = 0; i < K; i++) {
-        if (!(R[i * K + i] * R[i * K + i] > SINGULAR * (double)K)) return 0;
-        answer[2] -= 2.0 * log(root[i]);
-    }
-    if (isnan(answer[2])) return 0;
-    invert(R, K, r->Omega);
-    for (int64_t a = 0; a < K * K; a++) r->Omega[a] /= root[a / K] * root[a % K];
-    answer[0] = MSSL(graph_gap)(K, S, 1.0, prior->L, prior->e, r->Omega, r->Sigma, answer[2], lapack, &trace);
-    answer[1] = trace - answer[2];
-    return answer[0] < INFINITY;
-}
-
 /* A better Omega for the moment S, to the gap tol in units of F, never worse than the present one; 0 where the step breaks. */
 static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, const double *S, double tol, const mssl_lapack *lapack,
                   spot *p) {
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
     const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
     double accuracy = goal, answer[6];
-    int64_t priced = 0;
-    for (int64_t a = 0; a < K * K; a++) priced += prior->L[a] != 0.0;
-    if (!priced && !invert_moment(r, prior, K, S, lapack, answer)) return 0;
-    for (int attempt = 0; priced; attempt++) {
+    for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
         /* What an attempt found is where the next one starts; it writes elsewhere. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;

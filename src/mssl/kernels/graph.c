@@ -13,6 +13,7 @@
 #define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
 #define ILL_CONDITIONED 5e-3 /* least pivot of a start, up to which columns that are solved loosely make W indefinite */
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
+#define INVERTIBLE 1e-15  /* least pivot a variable of a moment that is inverted */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
 #define NEWTON_SWEEPS 100 /* after this many sweeps of few variables Newton steps are given up: they have led nowhere */
@@ -46,6 +47,7 @@ typedef struct {
     double *omega;      /* m x m: Omega where it is dense */
     double *factor;     /* m x m: its factor, or what elimination leaves of it */
     double *product;    /* m x m: Omega W - I */
+    double *away;       /* m x m: a dual point less the inverse of Omega */
     int64_t *starts;    /* m + 1: rows of Omega, */
     int32_t *columns;   /* m x m: its columns (as many as there are), */
     double *entries;    /* and its entries (in gram) */
@@ -57,7 +59,7 @@ typedef struct {
     double column_tol;  /* and the change of a coefficient at which a column is solved */
 } state;
 
-static int64_t room_for(int64_t m) { return 11 * m * m + 22 * m + 64; }
+static int64_t room_for(int64_t m) { return (m <= DENSE_UP_TO ? 12 : 10) * m * m + 22 * m + 64; }
 
 /* Lay a component out in the room; where it is everything, the answers' own space serves as room until the end. */
 static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Sigma) {
@@ -69,6 +71,7 @@ static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Si
     s->value = room, room += m * m;
     s->gram = room, room += 3 * m * m;
     s->omega = room, room += m * m;
+    s->away = room, room += m * m;
     if (Omega == NULL) {
         s->factor = room, room += m * m;
         s->product = room, room += m * m;
@@ -99,6 +102,14 @@ static inline double price(const state *s, int64_t i, int64_t j) {
     if (s->filled) return s->L[i * s->m + j];
     const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
     return (s->weights == NULL ? s->alpha : s->alpha * s->weights[a * s->p + b]) * (s->unit[i] * s->unit[j]);
+}
+
+/* Whether any edge has a price. */
+static int has_price(const state *s) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (price(s, i, j) > 0.0) return 1;
+    return 0;
 }
 
 static void fill_tables(state *s) {
@@ -140,39 +151,6 @@ static inline double clipped(double x, double moment, double price) { return lea
 
 /* ---- columns ---- */
 
-/* Move beta towards the minimum over its own support and signs, as far as no sign changes: a step that an ill-conditioned
-   G does not slow down. room: 2 k^2 + 3 m. */
-static void face_step(const double *G, int64_t m, const double *c, const double *lam, double *beta, double *q, double *room,
-                      int64_t *face) {
-    int64_t k = 0;
-    for (int64_t a = 0; a < m; a++) k += beta[a] != 0.0;
-    double *A = room, *R = A + k * k, *b = R + k * k, *x = b + k;
-    k = 0;
-    for (int64_t a = 0; a < m; a++)
-        if (beta[a] != 0.0) {
-            face[k] = a;
-            b[k++] = c[a] - copysign(lam[a], beta[a]) - q[a];
-        }
-    for (int64_t u = 0; u < k; u++)
-        for (int64_t v = 0; v <= u; v++) A[u * k + v] = G[face[u] * m + face[v]];
-    if (isnan(factor(A, k, R))) return;
-    back_solve(R, k, k, b, x);
-    double t = 1.0;
-    int64_t blocking = -1;
-    for (int64_t u = 0; u < k; u++) {
-        if (!(R[u * k + u] > SINGULAR)) return;
-        const double old = beta[face[u]];
-        if ((old + t * x[u]) * old <= 0.0) t = -old / x[u], blocking = u;
-    }
-    for (int64_t u = 0; u < k; u++) {
-        const int64_t a = face[u];
-        const double step = u == blocking ? -beta[a] : t * x[u];
-        beta[a] += step;
-        const double *restrict row = G + a * m;
-        for (int64_t v = 0; v < m; v++) q[v] += step * row[v];
-    }
-}
-
 /* min 1/2 b'Gb - c'b + sum lam|b| by coordinate descent; q = Gb is kept, G has a unit diagonal. */
 static void lasso_active(const double *G, int64_t m, const double *c, const double *lam, double *beta, double *q, double tol,
                          int64_t max_passes, double *room, int64_t *face) {
@@ -192,7 +170,7 @@ static void lasso_active(const double *G, int64_t m, const double *c, const doub
             }
         }
         if (change <= tol) break;
-        if (sweep % 10 == 0) face_step(G, m, c, lam, beta, q, room, face);
+        if (sweep % 10 == 0) face_step(G, m, 1.0, 0.0, c, lam, beta, q, face, support_of(beta, m, face), SINGULAR, room);
     }
 }
 
@@ -628,7 +606,7 @@ static point certify(state *s, const mssl_lapack *lapack) {
         }
     double square;
     const double radius = distance(s, s->W, 1.0, &square);
-    if (radius < 0.8) {
+    if (radius < NEAR_LARGE) {
         at.gap = 0.5 * square / (1.0 - radius);
         return at;
     }
@@ -736,51 +714,58 @@ static void regress(state *s, const double *Omega) {
     }
 }
 
-static void clip_box(const state *s, const double *Sigma, double *W) {
+/* A dual point: the entries of `nearby` clipped into the box, or first drawn towards S as far as all prices ask, into W. nearby NULL:
+   the identity, of which free edges leave nothing. */
+static void draw(const state *s, const double *nearby, int far, double *W) {
     const int64_t m = s->m;
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < m; j++) {
-            const int64_t a = i * m + j;
-            W[a] = clipped(Sigma[a], s->S[a], s->L[a]);
+    double share = 1.0;
+    for (int writing = !far; writing < 2; writing++)
+        for (int64_t i = 0; i < m; i++) {
+            const double *Si, *Li;
+            load_row(s, i, &Si, &Li);
+            for (int64_t j = 0; j < m; j++) {
+                const double away = (nearby == NULL ? 0.0 : nearby[i * m + j]) - Si[j];
+                if (writing) W[i * m + j] = i == j ? 1.0 : clipped(Si[j] + share * away, Si[j], Li[j]);
+                else if (i != j && fabs(away) > Li[j] && (Li[j] > 0.0 || nearby == NULL)) share = least(share, Li[j] / fabs(away));
+            }
         }
-        W[i * m + i] = 1.0;
-    }
 }
 
-/* The gap of a dense Omega whose inverse Sigma is known: the dual point has the signs' penalties on the support and Sigma
-   clipped into the box off it. Used after Newton steps, where W is no longer at hand. */
-static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double *M) {
+/* The gap of a dense Omega whose inverse Sigma is known: the dual point M has the signs' prices on the support and Sigma clipped
+   into the box off it. Infinite where M is not `near`; *terms gets the sizes of what the trace sums. */
+static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double near, double *M, double *terms) {
     const int64_t m = s->m;
     point at = {INFINITY, 0.0, log_det};
+    *terms = 0.0;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < m; j++) {
             const int64_t a = i * m + j;
-            const double w = Omega[a];
-            double x = s->S[a];
+            const double w = Omega[a], l = price(s, i, j);
+            double x = moment(s, i, j);
             if (w == 0.0) {
-                x = clipped(Sigma[a], x, s->L[a]);
+                x = clipped(Sigma[a], x, l);
             } else {
-                if (i != j) x += copysign(s->L[a], w);
-                at.trace += x * w;
+                if (i != j) x += copysign(l, w);
+                at.trace += x * w, *terms += fabs(x * w);
             }
-            M[a] = x;
+            M[a] = x, s->away[a] = x - Sigma[a];
         }
+    if (!isfinite(at.trace)) return at;
     double square;
     compress(s, Omega);
-    const double radius = distance(s, M, 1.0, &square);
-    if (radius < 0.8) at.gap = 0.5 * square / (1.0 - radius);
+    const double radius = distance(s, s->away, 0.0, &square);
+    if (radius < near) at.gap = 0.5 * square / (1.0 - radius);
     return at;
 }
 
 /* ---- one component ---- */
 
-/* A first dual point: S soft-thresholded, or S shrunk towards its diagonal as far as all penalties allow. Returns the least
-   pivot of its factor, at least; 0 where it is not positive definite. */
-static double cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
+/* A first dual point: S soft-thresholded, or the identity drawn towards S. Returns the least pivot of its factor, at least; 0 where
+   it is not positive definite. */
+static double cold_start(state *s, int drawn, const mssl_lapack *lapack) {
     const int64_t m = s->m;
-    int dominant = 1;
-    double share = 1.0;
-    for (int64_t i = 0; i < m; i++) {
+    int dominant = !drawn;
+    for (int64_t i = 0; i < m && !drawn; i++) {
         const double *Si, *Li;
         load_row(s, i, &Si, &Li);
         double total = 0.0, *restrict row = s->W + i * m;
@@ -791,19 +776,11 @@ static double cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
         }
         row[i] = 1.0;
         dominant = dominant && total < 1.999;
-        if (shrunk)
-            for (int64_t j = 0; j < m; j++)
-                if (i != j && Si[j] != 0.0 && Li[j] < INFINITY) share = least(share, Li[j] / fabs(Si[j]));
     }
+    if (drawn) draw(s, NULL, 1, s->W);
     memset(s->count, 0, (size_t)m * sizeof(int64_t));
     for (int64_t i = 0; i < m; i++) s->diagonal[i] = 1.0;
-    if (!shrunk && dominant) return 1.0;
-    if (shrunk)
-        for (int64_t i = 0; i < m; i++) {
-            const double *Si, *Li;
-            load_row(s, i, &Si, &Li);
-            for (int64_t j = 0; j < m; j++) s->W[i * m + j] = i == j ? 1.0 : (1.0 - share) * Si[j];
-        }
+    if (dominant) return 1.0;
     memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
     if (isnan(factor_in_place(s->product, m, s->factor, lapack))) return 0.0;
     double pivot = 1.0;
@@ -811,13 +788,41 @@ static double cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
     return pivot;
 }
 
+/* The answer where no edge has a price: the inverse of S', whose factor is accurate to a pivot of INVERTIBLE a variable. */
+static int64_t invert_moment(state *s, const mssl_lapack *lapack, double *Sigma, point *at) {
+    const int64_t m = s->m;
+    double *Omega = s->omega, *M = s->gram + 2 * m * m, terms;
+    draw(s, NULL, 0, s->W);
+    memcpy(Omega, s->W, (size_t)(m * m) * sizeof(double));
+    const double log_det = -factor_in_place(Omega, m, s->factor, lapack);
+    if (isnan(log_det)) return MSSL_BROKE;
+    for (int64_t i = 0; i < m; i++)
+        if (!(Omega[i * m + i] * Omega[i * m + i] > INVERTIBLE * (double)m)) return MSSL_BROKE;
+    invert_in_place(Omega, m, s->factor, lapack);
+    *at = certify_dense(s, Omega, s->W, log_det, NEAR_LARGE, M, &terms);
+    memcpy(Sigma, s->W, (size_t)(m * m) * sizeof(double));
+    return MSSL_DONE;
+}
+
+/* Omega and Sigma, p x p, as those of the component. */
+static void take_scaled(const state *s, const double *Omega, const double *Sigma, double *O, double *Z) {
+    const int64_t m = s->m;
+    for (int64_t a = 0; a < m; a++)
+        for (int64_t b = 0; b < m; b++) {
+            const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
+            const double unit = s->unit[a] * s->unit[b];
+            O[a * m + b] = Omega[i * s->p + j] / unit;
+            Z[a * m + b] = Sigma[i * s->p + j] * unit;
+        }
+}
+
 /* Newton steps from the dense Omega and its inverse Sigma until the gap is at most target. */
 static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double target, double far, point *at) {
-    double *R = s->factor, *M = s->gram + 2 * s->m * s->m;
+    double *R = s->factor, *M = s->gram + 2 * s->m * s->m, terms;
     for (int step = 0; step < NEWTON_STEPS; step++) {
         const double moved = newton_step(s, Omega, Sigma, R, f, far);
         if (isnan(moved)) return MSSL_LIMIT;
-        *at = certify_dense(s, Omega, Sigma, moved, M);
+        *at = certify_dense(s, Omega, Sigma, moved, NEAR_LARGE, M, &terms);
         if (at->gap <= target) {
             memcpy(s->W, M, (size_t)(s->m * s->m) * sizeof(double)); /* the dual point of the certificate */
             return MSSL_DONE;
@@ -904,7 +909,8 @@ static void polish(state *s, double *Sigma, face *f, point *at) {
     const double moved = factor(Omega, m, dual);
     if (isnan(moved)) return;
     invert(dual, m, Z);
-    const point better = certify_dense(s, Omega, Z, moved, dual);
+    double terms;
+    const point better = certify_dense(s, Omega, Z, moved, NEAR_LARGE, dual, &terms);
     if (better.gap < at->gap) {
         *at = better;
         memcpy(Sigma, Z, (size_t)(m * m) * sizeof(double));
@@ -958,7 +964,7 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
             inverse(s, Sigma, lapack);
             scatter(s, Omega);
             if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
-            clip_box(s, Sigma, M);
+            draw(s, Sigma, 0, M);
             compress(s, Omega);
             if (distance(s, M, 1.0, &square) < 0.9) {
                 memcpy(s->W, M, (size_t)(m * m) * sizeof(double));
@@ -982,38 +988,15 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
 static double warm_start(state *s, const double *Omega, const double *Sigma, const mssl_lapack *lapack, face *f, double *Z,
                          double target, point *at) {
     const int64_t m = s->m;
-    double *O = s->omega, *nearby = s->gram + 2 * m * m, share = 1.0, square;
-    for (int64_t a = 0; a < m; a++)
-        for (int64_t b = 0; b < m; b++) {
-            const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
-            const double unit = s->unit[a] * s->unit[b];
-            O[a * m + b] = Omega[i * s->p + j] / unit;
-            Z[a * m + b] = Sigma[i * s->p + j] * unit;
-        }
+    double *O = s->omega, *nearby = s->gram + 2 * m * m, square;
+    take_scaled(s, Omega, Sigma, O, Z);
     if (m <= DENSE_UP_TO && newton(s, O, Z, f, target, NEAR_ENOUGH, at) == MSSL_DONE) return INFINITY;
     compress(s, O);
     regress(s, O);
     memcpy(nearby, Z, (size_t)(m * m) * sizeof(double)); /* Z may be room of the bound below */
-    for (int drawn = 0; drawn < 2; drawn++) {
-        for (int64_t i = 0; i < m; i++) {
-            const double *Si, *Li, *restrict given = nearby + i * m;
-            load_row(s, i, &Si, &Li);
-            double *restrict row = s->W + i * m;
-            for (int64_t j = 0; j < m; j++) {
-                const double away = given[j] - Si[j];
-                row[j] = clipped(Si[j] + share * away, Si[j], Li[j]);
-            }
-            row[i] = 1.0;
-        }
-        if (drawn) break;
-        if (distance(s, s->W, 1.0, &square) < 0.9) return 1e-4;
-        for (int64_t i = 0; i < m; i++) {
-            const double *Si, *Li;
-            load_row(s, i, &Si, &Li);
-            for (int64_t j = 0; j < m; j++)
-                if (Li[j] > 0.0 && fabs(nearby[i * m + j] - Si[j]) > Li[j]) share = least(share, Li[j] / fabs(nearby[i * m + j] - Si[j]));
-        }
-    }
+    draw(s, nearby, 0, s->W);
+    if (distance(s, s->W, 1.0, &square) < 0.9) return 1e-4;
+    draw(s, nearby, 1, s->W);
     memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
     return isnan(factor_in_place(s->product, m, s->factor, lapack)) ? 0.0 : 1e-5;
 }
@@ -1114,7 +1097,9 @@ static int64_t solve_components(int64_t p, const double *S, double alpha, const 
         const double share = target * (double)m / (double)p;
         point at = {INFINITY, 0.0, 0.0};
         int64_t ended = MSSL_BROKE, done = 0;
-        for (int attempt = warm_Omega == NULL; attempt < 3 && ended == MSSL_BROKE; attempt++) {
+        const int priced = has_price(&s);
+        if (!priced) ended = invert_moment(&s, lapack, Z, &at);
+        for (int attempt = warm_Omega == NULL; attempt < 3 && priced && ended == MSSL_BROKE; attempt++) {
             const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
             s.column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack, &f, Z, share, &at)
                            : pivot > ILL_CONDITIONED ? 1e-2
@@ -1163,28 +1148,20 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
 }
 
 /* log det of a dual point far from the optimum: M, or if that is better the box's point nearest to Sigma, drawn towards S
-   soft-thresholded (where that is not positive definite, S shrunk) until it is positive definite. NaN where there is none.
-   N, R: p x p. */
-static double dual_log_determinant(const state *s, const double *M, const double *Sigma, double *N, double *R, const mssl_lapack *lapack) {
-    const int64_t p = s->m;
-    const double best = log_det_of(M, p, R, lapack);
-    double share = 1.0;
-    for (int64_t i = 0; i < p; i++)
-        for (int64_t j = 0; j < p; j++) {
-            const int64_t a = i * p + j;
-            N[a] = i == j ? 1.0 : clipped(Sigma[a] * (s->unit[i] * s->unit[j]), s->S[a], s->L[a]);
-            if (i != j && s->S[a] != 0.0 && s->L[a] < INFINITY) share = least(share, s->L[a] / fabs(s->S[a]));
-        }
-    double found = log_det_of(N, p, R, lapack);
-    for (int shrunk = 0; shrunk < 2 && isnan(found); shrunk++) {
-        for (int64_t a = 0; a < p * p; a++) {
-            const double size = fabs(s->S[a]) - s->L[a], soft = size > 0.0 ? copysign(size, s->S[a]) : 0.0;
-            s->gram[a] = a % (p + 1) == 0 ? 1.0 : shrunk ? (1.0 - share) * s->S[a] : soft;
-        }
-        const double anchor = log_det_of(s->gram, p, R, lapack);
+   soft-thresholded (where that is not positive definite, the identity drawn towards S) until it is positive definite. NaN where there
+   is none. */
+static double dual_log_determinant(state *s, const double *M, const double *Sigma, const mssl_lapack *lapack) {
+    const int64_t m = s->m;
+    double *N = s->away, *R = s->gram;
+    const double best = log_det_of(M, m, R, lapack);
+    draw(s, Sigma, 0, N);
+    double found = log_det_of(N, m, R, lapack);
+    for (int drawn = 0; drawn < 2 && isnan(found); drawn++) {
+        cold_start(s, drawn, lapack);
+        const double anchor = log_det_of(s->W, m, R, lapack);
         for (int halving = 0; !isnan(anchor) && halving < 60 && isnan(found); halving++) {
-            for (int64_t a = 0; a < p * p; a++) N[a] = 0.5 * (N[a] + s->gram[a]);
-            found = log_det_of(N, p, R, lapack);
+            for (int64_t a = 0; a < m * m; a++) N[a] = 0.5 * (N[a] + s->W[a]);
+            found = log_det_of(N, m, R, lapack);
         }
         if (isnan(found)) found = anchor; /* next to a singular anchor rounding decides what is positive definite */
     }
@@ -1193,42 +1170,21 @@ static double dual_log_determinant(const state *s, const double *M, const double
 
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
                        const double *Sigma, double log_det, const mssl_lapack *lapack, double trace[1]) {
-    const size_t integers = (size_t)(3 * p + 1) * sizeof(int64_t) + (size_t)(p * p) * sizeof(int32_t);
-    double *unit = malloc((size_t)(8 * p * p + 2 * p) * sizeof(double) + integers);
+    double *unit = malloc((size_t)(p + room_for(p)) * sizeof(double)), terms;
     *trace = 0.0;
     if (unit == NULL) return NAN;
-    double *M = unit + 2 * p, *D = M + p * p, gap = INFINITY, terms = 0.0, square;
-    state s = {.m = p, .p = p, .whole = S, .weights = weights, .unit = unit, .alpha = alpha, .vectors = unit + p, .S = D + p * p};
-    s.L = s.S + p * p, s.product = s.L + p * p, s.entries = s.product + p * p, s.gram = s.entries + p * p, s.omega = s.gram + p * p;
-    s.starts = (int64_t *)(s.omega + p * p), s.active = s.starts + p + 1, s.columns = (int32_t *)(s.active + 2 * p);
+    state s = {.p = p, .whole = S, .weights = weights, .unit = unit, .alpha = alpha};
+    lay_out(&s, p, unit + p, NULL, NULL);
     for (int64_t i = 0; i < p; i++) unit[i] = 1.0 / sqrt(S[i * p + i] + e[i]), log_det -= 2.0 * log(unit[i]);
-    int64_t n = 0;
-    for (int64_t i = 0; i < p; i++) {
-        s.starts[i] = n;
-        for (int64_t j = 0; j < p; j++) {
-            const int64_t a = i * p + j;
-            const double w = Omega[a], scale = unit[i] * unit[j], l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a];
-            double x = S[a] + (i == j ? e[i] : 0.0);
-            if (w == 0.0) {
-                x = clipped(Sigma[a], x, l);
-            } else {
-                if (i != j) x += copysign(l, w);
-                *trace += x * w, terms += fabs(x * w);
-                s.columns[n] = (int32_t)j, s.entries[n++] = w / scale;
-            }
-            M[a] = x * scale, D[a] = (x - Sigma[a]) * scale;
-        }
-    }
-    s.starts[p] = n;
-    if (isfinite(*trace)) {
-        const double radius = distance(&s, D, 0.0, &square);
-        gap = 0.5 * square / (1.0 - radius);
-        if (!(radius < (p <= SMALL ? NEAR : NEAR_LARGE))) {
-            fill_tables(&s);
-            const double found = dual_log_determinant(&s, M, Sigma, D, s.product, lapack);
-            gap = isnan(found) ? INFINITY : most(*trace - (double)p - log_det - found, 0.0) + DBL_EPSILON * terms;
-        }
+    double *Z = s.factor, *M = s.gram + 2 * p * p;
+    take_scaled(&s, Omega, Sigma, s.omega, Z);
+    point at = certify_dense(&s, s.omega, Z, log_det, p <= SMALL ? NEAR : NEAR_LARGE, M, &terms);
+    *trace = at.trace;
+    if (at.gap == INFINITY && isfinite(at.trace)) {
+        if (p <= DENSE_UP_TO) fill_tables(&s);
+        const double found = dual_log_determinant(&s, M, Z, lapack);
+        if (!isnan(found)) at.gap = most(at.trace - (double)p - log_det - found, 0.0) + DBL_EPSILON * terms;
     }
     free(unit);
-    return gap;
+    return at.gap;
 }

@@ -23,12 +23,6 @@ static inline const double *gram_row(const form *f, int64_t k, int64_t j) {
     return f->H + ((f->n_grams > 1 ? k * f->m : 0) + j) * f->m;
 }
 
-static double dot_all(const double *restrict A, const double *restrict B, int64_t n) {
-    double total = 0.0;
-    for (int64_t i = 0; i < n; i++) total += A[i] * B[i];
-    return total;
-}
-
 static void feature_dots(const double *A, const double *B, int64_t K, int64_t m, double *restrict out) {
     memset(out, 0, (size_t)m * sizeof(double));
     for (int64_t k = 0; k < K; k++) {
@@ -101,7 +95,7 @@ static double group_gap(const form *f, const double *V, const double *G, const d
     for (int64_t j = 0; j < m; j++) largest = most(largest, squares[j]);
     feature_dots(V, V, K, m, squares);
     for (int64_t j = 0; j < m; j++) size += alpha * sqrt(squares[j]);
-    const double along = dot_all(G, V, K * m), loss = constant + 0.5 * (along - dot_all(V, q, K * m));
+    const double along = dot(G, V, K * m), loss = constant + 0.5 * (along - dot(V, q, K * m));
     return most(size + along, 0.0) + most(sqrt(largest) - alpha, 0.0) * (loss + size) / alpha;
 }
 
@@ -162,7 +156,7 @@ static int64_t newton_direction(const form *f, double damp, const double *U, con
     precondition(U, E, pull, R, K, m, dots, Z);
     memcpy(P, Z, (size_t)n * sizeof(double));
     memset(D, 0, (size_t)n * sizeof(double));
-    double size = dot_all(R, Z, n);
+    double size = dot(R, Z, n);
     const double stop = FORCING * FORCING * size, more = damp / (1.0 + damp);
     int64_t made = 0;
     while (made < MOST_PRODUCTS && size > stop) {
@@ -174,13 +168,13 @@ static int64_t newton_direction(const form *f, double damp, const double *U, con
                 const int64_t a = k * m + j;
                 Q[a] += bend[j] * (P[a] - dots[j] * U[a]) + more / E[a] * P[a];
             }
-        const double curved = dot_all(P, Q, n);
+        const double curved = dot(P, Q, n);
         if (!(curved > 0.0)) break;
         const double t = size / curved;
         for (int64_t a = 0; a < n; a++) D[a] += t * P[a], R[a] -= t * Q[a];
         precondition(U, E, pull, R, K, m, dots, Z);
         const double before = size;
-        size = dot_all(R, Z, n);
+        size = dot(R, Z, n);
         for (int64_t a = 0; a < n; a++) P[a] = Z[a] + size / before * P[a];
     }
     return made;
@@ -231,7 +225,7 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
     linearise(&inside, alpha, damp, v, g, sizes, U, E, bend, pull, R);
     int64_t made = newton_direction(&inside, damp, U, E, bend, pull, R, dots, D, more);
     feature_dots(U, D, K, n, dots);
-    const double slope = dot_all(g, D, Kn) + alpha * dot_all(U, D, Kn);
+    const double slope = dot(g, D, Kn) + alpha * dot(U, D, Kn);
     double t = 1.0;
     for (int halving = 0; halving < HALVINGS; halving++, t *= 0.5) {
         double change = alpha * bent_step(t, v, D, sizes, dots, K, n, step);
@@ -246,7 +240,7 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
                 for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * step[f->C->columns[p] * n + i];
         }
         made++;
-        change += dot_all(g, step, Kn);
+        change += dot(g, step, Kn);
         for (int64_t k = 0; k < K; k++)
             for (int64_t i = 0; i < n; i++) change += 0.5 * HD[k * m + used[i]] * step[k * n + i];
         if (change <= ARMIJO * t * slope && slope < 0.0) {

@@ -81,13 +81,6 @@ static inline double gain(const penalty *g, int64_t j, double a, double h, doubl
 
 /* ---- a visit to one task: 1/2 w'(sG + own I)w - q'w + sum g(w_j), hw = sGw is kept ---- */
 
-static int64_t support_of(const double *w, int64_t d, int64_t *active) {
-    int64_t n = 0;
-    for (int64_t j = 0; j < d; j++)
-        if (w[j] != 0.0) active[n++] = j;
-    return n;
-}
-
 /* One pass over some coordinates (all where they are NULL); returns what it gained. Each step waits for the one before it:
    the entry of hw that comes next is therefore kept apart. */
 static double gram_pass(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
@@ -124,33 +117,22 @@ static double visit_value(double own, const double *q, const penalty *g, const d
 
 /* The weights of sum 1 with the shortest combination of the successive changes of past; zero where nothing changed. */
 static void anderson_weights(const double *past, int64_t n, double *c) {
-    double A[MEMORY][MEMORY], trace = 0.0;
+    double A[MEMORY * MEMORY], R[MEMORY * MEMORY], ones[MEMORY], trace = 0.0, total = 0.0;
     for (int a = 0; a < MEMORY; a++) {
-        for (int b = 0; b < MEMORY; b++) {
+        for (int b = 0; b <= a; b++) {
             const double *a0 = past + a * n, *a1 = a0 + n, *b0 = past + b * n, *b1 = b0 + n;
-            double total = 0.0;
-            for (int64_t j = 0; j < n; j++) total += (a1[j] - a0[j]) * (b1[j] - b0[j]);
-            A[a][b] = total;
+            double product = 0.0;
+            for (int64_t j = 0; j < n; j++) product += (a1[j] - a0[j]) * (b1[j] - b0[j]);
+            A[a * MEMORY + b] = product;
         }
-        trace += A[a][a];
-        c[a] = trace > 0.0 ? 1.0 : 0.0;
+        trace += A[a * MEMORY + a];
+        ones[a] = 1.0, c[a] = 0.0;
     }
-    const double lift = trace > 0.0 ? 1e-12 * trace : 1.0; /* lifted a little, the matrix needs no pivots */
-    for (int a = 0; a < MEMORY; a++) {
-        A[a][a] += lift;
-        for (int b = 0; b < a; b++) {
-            const double ratio = A[a][b] / A[b][b];
-            for (int e = b; e < MEMORY; e++) A[a][e] -= ratio * A[b][e];
-            c[a] -= ratio * c[b];
-        }
-    }
-    double total = 0.0;
-    for (int a = MEMORY - 1; a >= 0; a--) {
-        for (int b = a + 1; b < MEMORY; b++) c[a] -= A[a][b] * c[b];
-        c[a] /= A[a][a];
-        total += c[a];
-    }
-    for (int a = 0; a < MEMORY; a++) c[a] = total != 0.0 ? c[a] / total : 0.0;
+    for (int a = 0; a < MEMORY; a++) A[a * MEMORY + a] += 1e-12 * trace; /* lifted a little, the matrix is positive definite */
+    if (isnan(factor(A, MEMORY, R))) return;
+    back_solve(R, MEMORY, MEMORY, ones, c);
+    for (int a = 0; a < MEMORY; a++) total += c[a];
+    for (int a = 0; a < MEMORY; a++) c[a] /= total;
 }
 
 /* Passes over the support on a copy of its Gram, small enough to stay in the cache, with Anderson's extrapolation. */
@@ -197,37 +179,6 @@ static double gathered_passes(const double *G, int64_t d, double s, double own, 
     return total;
 }
 
-/* Move w towards the minimum over its own support and signs, as far as no sign changes; returns what it gained. One
-   factorisation does what correlated features make coordinate descent crawl towards. */
-static double face_move(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
-                        const int64_t *active, int64_t m, double *room) {
-    double *A = room, *R = A + m * m, *gradient = R + m * m, *step = gradient + m;
-    for (int64_t a = 0; a < m; a++) {
-        const int64_t j = active[a];
-        gradient[a] = q[j] - hw[j] - own * w[j] - copysign(g->t[j], w[j]);
-        for (int64_t b = 0; b <= a; b++) A[a * m + b] = s * G[j * d + active[b]];
-        A[a * m + a] += own;
-    }
-    if (isnan(factor(A, m, R))) return 0.0;
-    back_solve(R, m, m, gradient, step);
-    double length = 1.0, along = 0.0;
-    int64_t blocking = -1;
-    for (int64_t a = 0; a < m; a++) {
-        along += gradient[a] * step[a];
-        const double old = w[active[a]];
-        if ((old + length * step[a]) * old <= 0.0) length = -old / step[a], blocking = a;
-    }
-    for (int64_t a = 0; a < m; a++) {
-        const int64_t j = active[a];
-        double move = a == blocking ? -w[j] : length * step[a];
-        w[j] += move;
-        move *= s;
-        const double *restrict row = G + j * d;
-        for (int64_t i = 0; i < d; i++) hw[i] += move * row[i];
-    }
-    return length * (1.0 - 0.5 * length) * along;
-}
-
 /* A pass over all coordinates and some over the support, until one gains at most `enough` or a hundredth of the first.
    room: 2 d^2 + 16 d; active: d. Returns what was gained. */
 static double visit(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
@@ -244,7 +195,7 @@ static double visit(const double *G, int64_t d, double s, double own, const doub
     }
     if (g->code != MSSL_ABSOLUTE) return total;
     n = support_of(w, d, active);
-    return total + face_move(G, d, s, own, q, g, w, hw, active, n, room);
+    return total + face_step(G, d, s, own, q, g->t, w, hw, active, n, 0.0, room);
 }
 
 /* ---- the coupling C = P - rho u u', P in compressed rows, mean = W'u ---- */
@@ -335,14 +286,12 @@ static double design_pass(const mssl_columns *X, int64_t k, const double *c, dou
         const double *restrict column = X->data + lo;
         double *restrict part = v + start;
         const double *restrict weight = c + start;
-        double dot = 0.0;
+        double product = X->is_sparse ? 0.0 : dot(column, part, size);
         if (X->is_sparse) {
             const int64_t *restrict rows = X->rows + lo;
-            for (int64_t i = 0; i < size; i++) dot += column[i] * part[rows[i]];
-        } else {
-            for (int64_t i = 0; i < size; i++) dot += column[i] * part[i];
+            for (int64_t i = 0; i < size; i++) product += column[i] * part[rows[i]];
         }
-        const double old = w[j], along = dot + state[0] * sums[j] - mu[j] * (state[1] + state[0] * total);
+        const double old = w[j], along = product + state[0] * sums[j] - mu[j] * (state[1] + state[0] * total);
         const double a = h[j] * old + along - pull[j];
         const double new = minimiser(g, j, a, curvature, 1.0 / curvature);
         if (new != old) {
@@ -428,12 +377,6 @@ static void take(const double *restrict column, double step, double *restrict e,
     for (int64_t i = 0; i < n; i++) e[i] -= step * column[i];
 }
 
-static double dot_of(const double *restrict a, const double *restrict b, int64_t n) {
-    double total = 0.0;
-    for (int64_t i = 0; i < n; i++) total += a[i] * b[i];
-    return total;
-}
-
 int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const double *ridge,
                              const mssl_coupling *A, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
                              double enough, double made[2], mssl_watch *watch) {
@@ -446,7 +389,7 @@ int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, c
             memcpy(old, W + k * d, (size_t)d * sizeof(double));
             for (int64_t j = 0; j < d; j++) {
                 hw[j] = s * HW[k * d + j];
-                q[j] = dot_of(X + (k * d + j) * n, z, n) + hw[j];
+                q[j] = dot(X + (k * d + j) * n, z, n) + hw[j];
             }
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
             decrease += visit(H + k * d * d, d, s, ridge[k], q, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
@@ -464,7 +407,7 @@ static double feature_pass(const double *X, int64_t n, const double *h, double s
         const int64_t j = coordinates == NULL ? p : coordinates[p];
         const double curvature = s * h[j] + own;
         if (curvature <= 0.0) continue;
-        const double old = w[j], a = s * h[j] * old + dot_of(X + j * n, z, n);
+        const double old = w[j], a = s * h[j] * old + dot(X + j * n, z, n);
         const double new = minimiser(g, j, a, curvature, 1.0 / curvature);
         if (new != old) {
             w[j] = new;
