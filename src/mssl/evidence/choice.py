@@ -432,36 +432,24 @@ def _variants(
 
 def _stacked(whole: Part, held: Trials) -> Ensemble:
     """The mixture of all candidates that were judged; features of the narrower ones are the first of the widest."""
-    names = list(held.densities)
-    densities = np.column_stack([held.densities[candidate] for candidate in names])
-    counts = held.row_weights()
-    weights = stack(densities, counts)
-    kept = _heavy(weights)
-    fits = {candidate: whole.fit(candidate) for candidate, taken in zip(names, kept, strict=True) if taken}
+    names, counts = list(held.densities), held.row_weights()
+    densities = np.column_stack(list(held.densities.values()))
+    weights, means = stack(densities, counts), counts @ densities / counts.sum()
+    fits = {c: whole.fit(c) for c, heavy in zip(names, _heavy(weights), strict=True) if heavy}
     # Sites of labels and counts that swing to the end may be anywhere: what held-out rows said is not about such a fit.
-    settled = np.array([c in fits and (fits[c].promise <= ROUGH_GAIN or whole.loss.quadratic) for c in names])
-    possible = names
-    if settled.any():
-        possible = [c for c, taken, fits_well in zip(names, kept, settled, strict=True) if fits_well or not taken]
-        kept = settled
-    shares = np.where(kept, weights, 0.0) / weights[kept].sum()
-    means = counts @ densities / counts.sum()
-    members = [
-        Member(
-            candidate.name,
-            fits[candidate],
-            whole.mapped(candidate.features)[1].n_features,
-            held.calibrations[candidate],
-            float(share),
-            float(density),
-        )
-        for candidate, share, density in zip(names, shares, means, strict=True)
-        if share > 0
+    kept = [c for c, fit in fits.items() if fit.promise <= ROUGH_GAIN or whole.loss.quadratic] or list(fits)
+    shares = np.array([weight if c in kept else 0.0 for c, weight in zip(names, weights, strict=True)])
+    judged = [
+        (c.name, float(mean), float(share)) for c, mean, share in zip(names, means, shares / shares.sum(), strict=True)
     ]
-    mapped = (whole.mapped(names[k].features) for k in np.flatnonzero(kept))
-    widest = max(mapped, key=lambda made: made[1].n_features)[0]
+    members = [
+        Member(name, fits[c], whole.mapped(c.features)[1].n_features, held.calibrations[c], share, density)
+        for c, (name, density, share) in zip(names, judged, strict=True)
+        if c in kept
+    ]
     members.sort(key=lambda member: -member.weight)
-    judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
+    widest = max((whole.mapped(c.features) for c in kept), key=lambda made: made[1].n_features)[0]
+    possible = [c for c in names if c in kept or c not in fits]
     return Ensemble(members, None if widest.linear else widest, judged, _crossed(held, possible))
 
 

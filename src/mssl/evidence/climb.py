@@ -31,7 +31,7 @@ import numpy as np
 from mssl._typing import Array, Index
 
 ROUGH_GAIN = 5e-2  # of fits that are only judged, in −2 log Z: held-out densities agree to one or two thousandths
-SMALLEST = 1e-10  # Least variance, of prior and noise, in units of the targets' variance.
+SMALLEST = 1e-10  # Least variance, of prior and noise, in units of the targets' variance; least precision of a site.
 _LEAST_EIGENVALUE = 1e-7  # of a covariance that moves in its frame, beside its largest: inverses must keep digits
 _FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change by a factor of 50 at most.
 _ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.

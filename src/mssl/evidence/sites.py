@@ -27,14 +27,13 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence.climb import ROUGH_GAIN, Climb, Evaluated, climb
+from mssl.evidence.climb import ROUGH_GAIN, SMALLEST, Climb, Evaluated, climb
 from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.losses import NODES, Loss
 
 SHARE = 0.9  # Largest share of a step of the sites that is taken; less where they swing.
 TOGETHER = 10  # Sweeps after which all copies of a heavy row move as one, if they go further than their deviation.
-_LEAST = 1e-10  # Least precision of a site.
 _MOST_SWEEPS = 100  # At one point of a climb; five times the limit of points in all.
 
 T = TypeVar("T")
@@ -95,7 +94,7 @@ class GLMProblem:
             step = (self.weights @ slopes + 1e-2 * eta) / (self.weights @ np.maximum(curves, 0.0) + 1e-2)
             eta -= float(np.clip(step, -2.0, 2.0))
         slopes, curves = self.loss.derivatives(self.y, np.full(len(self.y), eta))
-        precision = np.maximum(curves / self.dispersion, _LEAST)
+        precision = np.maximum(curves / self.dispersion, SMALLEST)
         return Sites(precision, precision * eta - slopes / self.dispersion)
 
     @cached_property
@@ -150,7 +149,7 @@ class GLMProblem:
         log_z, tilted, spread = self.loss.tilted(self.y, centre, 1 / cavity, power / self.dispersion, mean)
         # A bound on the loss's curvature bounds a site's precision too.
         bound = np.inf if self.loss.curvature_bound is None else self.loss.curvature_bound / self.dispersion
-        precision = np.clip((1 / spread - cavity) / power, _LEAST, bound)
+        precision = np.clip((1 / spread - cavity) / power, SMALLEST, bound)
         response = (cavity * (tilted - centre)) / power + precision * tilted
         misfit = np.concatenate([(tilted - mean) / np.sqrt(variance), np.log(spread / variance)])
         damped = (1 - share) * sites.precision + share * precision
