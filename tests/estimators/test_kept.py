@@ -78,7 +78,7 @@ def test_a_fit_keeps_no_training_rows(layout, rng):
 
 def test_of_many_tasks_pickles_keep_what_was_asked_for(monkeypatch):
     model = small(mssl.MSSLRegressor())
-    model.graph_.evidence._n_tasks = 501
+    model.graph_.evidence.n_tasks = 501
     assert pickle.loads(pickle.dumps(model)).graph_.evidence is None
     found = model.graph_.relations()
     assert pickle.loads(pickle.dumps(model)).graph_.relations().rows == found.rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,7 +300,7 @@ class DualPosterior(WeightPosterior):
     psi: Array
     common: Array
 
-    @property
+    @cached_property
     def coef(self) -> Array:  # type: ignore[override]  # a file holds what it is made of
         """Posterior means."""
         return self._weights(self.alpha[None])[0]
@@ -315,7 +316,7 @@ class DualPosterior(WeightPosterior):
             g[:, :, of] = (T @ g[:, :, of]) * self.psi[of]
         return g
 
-    @property
+    @cached_property
     def mean(self) -> Array:  # type: ignore[override]  # as coef
         """Posterior mean of the mean that all tasks share."""
         return np.asarray(self.common[self.block, 0] * self.psi * (self.alpha @ self.X))
@@ -334,9 +335,6 @@ class DualPosterior(WeightPosterior):
 
     def _new_parts(self, X: Array) -> Parts:
         return self._less(X, self.common.sum(axis=1), np.repeat(self.common[:, :1], len(self.task), axis=1))
-
-    def _only(self, task: int) -> Array:
-        return np.asarray(np.arange(self.T.shape[1]) == task, dtype=float)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights: prior draws, corrected by what rows drawn from them would have taught."""

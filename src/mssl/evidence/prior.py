@@ -614,19 +614,13 @@ def related(prior: Prior, kernel: TaskKernel) -> Prior:
     free = prior.without_intercept().blocks
     totals = np.array([block.tasks.common()[1] + block.tasks.common()[0] / K for block in free])
     columns = np.concatenate([block.columns for block in free])
-    groups: list[Index] = []
-    parts: list[int] = []
-    psi: list[float] = []
-    for number, (block, total) in enumerate(zip(free, totals / totals[0], strict=True)):
-        own = block.features.groups if isinstance(block.features, ARD) else np.zeros(len(block.columns), dtype=np.int64)
-        count = int(own.max(initial=-1)) + 1
-        groups.append(own + len(psi))
-        parts += [number] * count
-        values = np.zeros(count)
-        values[own] = block.features.values
-        psi += (values * total).tolist()
+    part = np.repeat(np.arange(len(free)), [len(block.columns) for block in free])
+    own = [block.features.groups if isinstance(block.features, ARD) else 0 * block.columns for block in free]
+    pairs = np.column_stack([part, np.concatenate(own)])
+    _, first, groups = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    psi = np.concatenate([block.features.values for block in free]) * (totals / totals[0])[part]
     plain = len(free) == 1 and isinstance(free[0].features, Equal)
-    features = Equal(len(columns)) if plain else ARD(np.concatenate(groups), np.asarray(parts), np.asarray(psi))
+    features = Equal(len(columns)) if plain else ARD(groups.ravel(), part[first], psi[first])
     t, v = free[0].tasks.common()
     one = Block(columns, kernel.started(K, v, t), features)
     return replace(prior, blocks=(one, *prior.blocks[len(free) :]))

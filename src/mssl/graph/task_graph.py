@@ -77,7 +77,7 @@ def partial_correlation(precision: ArrayLike) -> TaskMatrix:
     array([[1. , 0.5],
            [0.5, 1. ]])
     """
-    omega = _symmetric(_matrix(precision, None, "precision"), "precision")
+    omega = _matrix(precision, None, "precision")
     diagonal = omega.diagonal()
     if not (diagonal > 0).all():
         raise DataError(f"precision has {diagonal.min():g} on its diagonal; give a positive definite matrix.")
@@ -144,28 +144,31 @@ class TaskGraph:
 
     def __post_init__(self) -> None:
         tasks = _task_names(self.tasks)
-        K = len(tasks)
-        adjacency = _symmetric(_matrix(self.adjacency, K, "adjacency"), "adjacency") != 0
+        K, confidence = len(tasks), self.confidence
+        adjacency = _matrix(self.adjacency, K, "adjacency") != 0
         if adjacency.diagonal().any():
             raise DataError(
                 "adjacency has self-loops on its diagonal; a task graph has none. Set the diagonal to False."
             )
-        # Adding 0.0 turns the -0.0 of absent edges into 0.0.
-        weights = _symmetric(adjacency * _matrix(self.weights, K, "weights") + 0.0, "weights")
+        weights = _matrix(self.weights, K, "weights", adjacency)
         if largest_entry(weights) > 1 + _ROUNDED:
             raise DataError(
                 f"weights reach {largest_entry(weights):g} in size; give partial correlations, from -1 to 1. Use "
                 "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
             )
-        np.clip(_numbers(weights), -1.0, 1.0, out=_numbers(weights))
-        values = {
-            "tasks": tasks,
-            "adjacency": adjacency,
-            "weights": weights,
-            "confidence": None if self.confidence is None else _confidence(self.confidence, K),
-            "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
-        }
-        for name, value in values.items():
+        entries = weights.data if sparse.issparse(weights) else weights
+        np.clip(entries, -1.0, 1.0, out=entries)
+        if confidence is not None:
+            confidence = with_diagonal(_matrix(confidence, K, "confidence"), 0.0)
+            if K and (confidence.min() < 0 or confidence.max() > 1):
+                raise DataError(
+                    f"confidence runs from {confidence.min():g} to {confidence.max():g}; give selection frequencies, "
+                    "from 0 to 1."
+                )
+        coordinates = None if self.coordinates is None else _coordinates(self.coordinates, K)
+        object.__setattr__(self, "tasks", tasks)
+        kept = {"adjacency": adjacency, "weights": weights, "confidence": confidence, "coordinates": coordinates}
+        for name, value in kept.items():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
@@ -483,7 +486,7 @@ class TaskGraph:
                 raise DataError("The graphs are on different tasks; use subgraph() to bring both to the same ones.")
             truth = other.subgraph(self.tasks).adjacency
         else:
-            truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
+            truth = _matrix(other, len(self), "the reference adjacency") != 0
         i, j = upper_pairs(truth)
         found = int(np.count_nonzero(entries_at(self.adjacency, i, j)))
         missed, false = len(i) - found, self.n_edges - found
@@ -576,8 +579,11 @@ def _related(labels: Places) -> list[Places]:
     return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
 
 
-def _matrix(values: ArrayLike, K: int | None, name: str) -> TaskMatrix:
-    """A parameter as a square matrix of numbers, of its own: an array, or a csr_array for many tasks."""
+def _matrix(values: ArrayLike, K: int | None, name: str, read: TaskMatrix | float = 1.0) -> TaskMatrix:
+    """A parameter as a symmetric matrix of numbers, of its own: an array, or a csr_array for many tasks.
+
+    Of its entries those are read where ``read`` is not zero; the others are 0.
+    """
     try:
         matrix: TaskMatrix = (
             sparse.csr_array(values, dtype=float) if sparse.issparse(values) else np.array(values, dtype=float)
@@ -587,18 +593,13 @@ def _matrix(values: ArrayLike, K: int | None, name: str) -> TaskMatrix:
     expected = (matrix.shape[0] if matrix.ndim else 1) if K is None else K
     if matrix.shape != (expected, expected):
         raise DataError(f"{name} has shape {matrix.shape}; give K × K with one row per task, K = {expected}.")
-    if not np.isfinite(_numbers(matrix)).all():
+    if not np.isfinite(largest_entry(matrix)):
         raise DataError(f"{name} holds NaN or infinite values; give finite numbers.")
     if expected > DENSE_UP_TO:
-        return sparse.csr_array(matrix, copy=True)
-    return matrix.toarray() if sparse.issparse(matrix) else matrix
-
-
-def _numbers(matrix: TaskMatrix) -> Array:
-    return np.asarray(matrix.data if sparse.issparse(matrix) else matrix)
-
-
-def _symmetric(matrix: TaskMatrix, name: str) -> TaskMatrix:
+        matrix = sparse.csr_array(matrix)
+    elif sparse.issparse(matrix):
+        matrix = matrix.toarray()
+    matrix = read * matrix + 0.0  # adding 0.0 turns the -0.0 of entries that are not read into 0.0
     gap = largest_entry(matrix - matrix.T)
     if gap > _SYMMETRY * largest_entry(matrix):
         raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give (A + A.T) / 2 if that is meant.")
@@ -619,15 +620,6 @@ def _require_semidefinite(correlations: TaskMatrix) -> None:
             f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} once its diagonal is "
             "scaled to 1), so that it is the inverse of no covariance; add to its diagonal, or give another matrix."
         ) from None
-
-
-def _confidence(values: ArrayLike, K: int) -> TaskMatrix:
-    matrix = with_diagonal(_symmetric(_matrix(values, K, "confidence"), "confidence"), 0.0)
-    if K and (matrix.min() < 0 or matrix.max() > 1):
-        raise DataError(
-            f"confidence runs from {matrix.min():g} to {matrix.max():g}; give selection frequencies, from 0 to 1."
-        )
-    return matrix
 
 
 def _coordinates(values: ArrayLike, K: int) -> Array:

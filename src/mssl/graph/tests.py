@@ -443,10 +443,11 @@ class Later(SingleThreaded, ABC, Generic[T]):
             return None
 
 
+@dataclass(eq=False)
 class LazyEvidence(Later[Evidence]):
     """Evidence that is computed when it is first asked for, or when it is saved.
 
-    Parameters
+    Attributes
     ----------
     source : RelationInput or Residuals
         What is kept of the data.
@@ -457,30 +458,31 @@ class LazyEvidence(Later[Evidence]):
         Number of tasks that joined later, of which nothing is known.
     """
 
-    def __init__(self, source: RelationInput | Residuals, n_tasks: int = 0, unknown: int = 0) -> None:
-        self._source, self._n_tasks, self._unknown = source, n_tasks, unknown
+    source: RelationInput | Residuals
+    n_tasks: int = 0
+    unknown: int = 0
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        return (_itself, (self._found,)) if self._n_tasks > MOST_SAVED else super().__reduce__()
+        return (_itself, (self._found,)) if self.n_tasks > MOST_SAVED else super().__reduce__()
 
     def _compute(self) -> Evidence:
-        if self._n_tasks > _MOST_TASKS:
+        if self.n_tasks > _MOST_TASKS:
             raise ParameterError(
-                f"There are {self._n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, since all "
+                f"There are {self.n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, since all "
                 "pairs are compared. Fit the tasks in question alone."
             )
-        return self._widened(self._source.read().evidence())
+        return self._widened(self.source.read().evidence())
 
     def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # of the tasks that joined later nothing is known
-        return evidence.subset([*range(len(evidence.reliability)), *[-1] * self._unknown])
+        return evidence.subset([*range(len(evidence.reliability)), *[-1] * self.unknown])
 
     def with_unknown(self) -> LazyEvidence:
         """The evidence with one more task, of which nothing is known."""
-        return LazyEvidence(self._source, self._n_tasks + 1, self._unknown + 1)
+        return LazyEvidence(self.source, self.n_tasks + 1, self.unknown + 1)
 
     def saved(self) -> Evidence | None:
         """As of :class:`Later`, with what summaries print."""
-        if self._found is None and self._n_tasks > MOST_SAVED:
+        if self._found is None and self.n_tasks > MOST_SAVED:
             return None
         if super().saved() is not None:
             self.test_overall()
@@ -493,7 +495,7 @@ class LazyEvidence(Later[Evidence]):
         found = self.resolve().smallest_q
         if found >= 1:  # permuted data have no larger q
             return GlobalTest(1.0, found, n)
-        data = self._source.read()
+        data = self.source.read()
         chance = [self._widened(data.permuted(random).evidence()).smallest_q for _ in range(n)]
         return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
@@ -502,7 +504,7 @@ class LazyEvidence(Later[Evidence]):
         found = self.resolve()
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
-        if _PAIR * len(found.reliability) ** 2 + self._source.read().operations() <= _MOST_UNASKED:
+        if _PAIR * len(found.reliability) ** 2 + self.source.read().operations() <= _MOST_UNASKED:
             self._found = replace(found, overall=self.global_test(PERMUTATIONS).p)
 
 
