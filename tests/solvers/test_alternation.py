@@ -18,7 +18,7 @@ from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
 from mssl.solvers.alternation import Record, alternate, verdict
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.fit import Fits, Settings, fit_prepared, prepare, start
+from mssl.solvers.fit import Settings, fit_prepared, prepare, start
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import GraphLaplacian, Independent, KnownEdges, MeanRegularized, SparsePrecision
 
@@ -116,13 +116,13 @@ def test_compiled_rounds_are_the_rounds_of_python(structure, shape, mean, gamma,
     """From the same start, and from the fit for another λ: each round has the same F, gaps and edges."""
     prepared = prepare(tasks(*shape), Gaussian(), Settings(tol=tol, shared_mean=mean, max_iter=60))
     penalty = L1(gamma * prepared.gamma_max(), positive=gamma == 0.2)
-    quick, slow = Fits(prepared, structure, penalty), Fits(prepared, structure, penalty)
-    assert quick.problem.compiled is not None
-    slow.problem.__dict__["compiled"] = None
+    quick, slow = prepared.problem(penalty), prepared.problem(penalty)
+    assert quick.compiled is not None
+    slow.__dict__["compiled"] = None
     other = SparsePrecision(**(structure.get_params(deep=False) | {"alpha": 0.5}))
     for change in (structure, other):
         warm = None if change is structure else fits[1]  # noqa: F821
-        fits = [way.fit(change, warm=warm) for way in (quick, slow)]
+        fits = [fit_prepared(prepared, change, penalty, problem=way, warm=warm) for way in (quick, slow)]
         assert fits[0].status is fits[1].status
         table, expected = ([record[:6] for record in fit.history] for fit in fits)
         size = max(1.0, abs(fits[1].objective))

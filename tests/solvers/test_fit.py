@@ -282,7 +282,7 @@ def test_a_strong_coupling_with_a_mean_pools() -> None:
 def literal_objective(fit: object, prepared: object, structure: SparsePrecision, penalty: L1) -> float:
     """F computed from its definition, with dense algebra and none of the solvers' shortcuts."""
     W, Omega, frame = fit.W, fit.structure.precision, fit.scale  # type: ignore[attr-defined]
-    s = prepared.noise_precisions  # type: ignore[attr-defined]
+    s = 1 / prepared.noise  # type: ignore[attr-defined]
     m, tau = fit.mean, prepared.mean_variance  # type: ignore[attr-defined]
     loss = float(s @ prepared.base.task_values(W))  # type: ignore[attr-defined]
     Q = W - m

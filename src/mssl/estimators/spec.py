@@ -294,7 +294,7 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErro
     problem = prepared.problem(spec.penalty)
     assert isinstance(problem, CoefficientProblem)
     loss = problem.loss
-    kept, scale = prepared.kept, prepared.noise_precisions
+    kept, scale = prepared.kept, 1.0 / prepared.noise
     if isinstance(loss, GLMLoss):
         kept, scale = KeptLoss(loss.model(loss.evaluate(result.W), observed=False)), np.ones(len(scale))
     rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())

@@ -26,7 +26,7 @@ from mssl.estimators.spec import FitSpec, graph_penalty_limit, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.losses import Loss
 from mssl.solvers.alternation import FitResult
-from mssl.solvers.fit import Fits, Prepared, mean_of_settings, prepare, start_lambda_max
+from mssl.solvers.fit import Prepared, fit_prepared, mean_of_settings, prepare, start_lambda_max
 
 if TYPE_CHECKING:
     from mssl.estimators.base import MultiTaskEstimator
@@ -171,8 +171,11 @@ def follow(
         else:
             if origin is None:
                 prepared = source.prepared(spec)
-                fits = Fits(prepared, spec.structure, spec.penalty)
-            result = fits.fit(spec.structure, warm=warm, first=spec.first_step(source.n_tasks), origin=origin)
+                problem = prepared.problem(spec.penalty, spec.structure.relates)
+            structure, first = spec.structure, spec.first_step(source.n_tasks)
+            result = fit_prepared(
+                prepared, structure, spec.penalty, problem=problem, warm=warm, first=first, origin=origin
+            )
         point = PathPoint(params, model, spec, data, prepared, result)
         yield point
 

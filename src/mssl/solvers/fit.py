@@ -8,8 +8,7 @@ r"""From task data to a fit: prepare once, then fit for any structure and penalt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from copy import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from mssl.model.objective import evaluate, gamma_max
 from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
-from mssl.solvers.base import Status
+from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import KeptLoss, Quadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
@@ -44,7 +43,6 @@ from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
 
-_NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen is usual: more of them creep
 _WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
@@ -67,16 +65,6 @@ class Settings:
     memory_limit: int | None = None
     residual_loss: float = 0.0
     n_starts: int = 1
-
-    def factors(self, n_features: int) -> Array:
-        """What the weights of each feature cost, relative to others; curves come after the lines and cost 1."""
-        factors = np.ones(n_features)
-        if self.penalty_factor:
-            given = check_array("penalty_factor", self.penalty_factor, (None,), low=0)
-            if len(given) > n_features:
-                raise refused("penalty_factor", f"{len(given)} numbers", f"give one a feature, which are {n_features}")
-            factors[: len(given)] = np.maximum(given, _FREE)
-        return factors
 
     def check(self, n_tasks: int) -> None:
         """Raise where a setting is out of range."""
@@ -147,59 +135,40 @@ class Prepared:
     unit: float = 1.0
     gaps: Gaps | None = None
 
-    @property
-    def size(self) -> int:
-        """Rows of the largest matrices that a fit factors."""
-        return max(self.base.n_features, self.base.n_tasks)
-
-    @property
-    def noise_precisions(self) -> Array:
-        """s_k = 1/σ_k²."""
-        return 1.0 / self.noise
-
     def problem(self, penalty: Penalty, relates: str = "coef") -> WeightProblem:
         """The weight step's problem for a penalty, with a structure on coefficients or residuals."""
-        s = self.noise_precisions
-        if relates == "residual":
-            return self._residual_problem(penalty)
-        quadratic = self.base if (s == 1.0).all() else self.base.scaled(s)
-        return coefficient_problem(
-            quadratic if self.rows is None else GLMLoss(self.rows, s, quadratic),
-            penalty,
-            noise_precisions=s,
-            curvatures=self.curvatures,
-            solver=self.settings.solver,
-            pooled=relates == "pooled",
-        )
-
-    @cached_property
-    def kept(self) -> KeptLoss:
-        """What a fit keeps of the loss."""
-        return KeptLoss(self.base)
-
-    @cached_property
-    def curvatures(self) -> Array:
-        """Second derivative of the loss in each weight, noise precisions 1, (K, d)."""
-        return self.base.diagonal
-
-    def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
+        s = 1.0 / self.noise
+        if relates != "residual":
+            loss = self.base if (s == 1.0).all() else self.base.scaled(s)
+            return coefficient_problem(
+                loss if self.rows is None else GLMLoss(self.rows, s, loss),
+                penalty,
+                noise_precisions=s,
+                curvatures=self.base.diagonal,
+                solver=self.settings.solver,
+                pooled=relates == "pooled",
+            )
         if self.data is None or self.design is None:
             raise ParameterError(
                 "relation is 'residual' and the data came as Grams; residuals need the rows of the data. "
                 "Fit an estimator."
             )
-        s = self.noise_precisions
         single = penalty.separable or getattr(penalty, "alpha", 1.0) == 0
         return make_residual_problem(
             self.data,
             self.design,
-            penalty.entrywise(s, self.curvatures),
+            penalty.entrywise(s, self.base.diagonal),
             penalty.ridges(s),
             tied=None if single else (penalty, np.sqrt(s)),
             extra=self.settings.residual_loss,
             intercept=self.settings.fit_intercept,
             unknown=None if self.gaps is None else self.gaps.root,
         )
+
+    @cached_property
+    def kept(self) -> KeptLoss:
+        """What a fit keeps of the loss."""
+        return KeptLoss(self.base)
 
     @property
     def scales(self) -> Array:
@@ -217,9 +186,10 @@ class Prepared:
 
     def gamma_max(self, structure: Structure | None = None) -> float:
         """The ℓ1 penalty at which all weights vanish; on residuals for a diagonal Ω."""
-        s = self.noise_precisions
+        s = 1.0 / self.noise
         if structure is not None and structure.relates == "residual":
-            problem = self._residual_problem(L1(1.0))
+            problem = self.problem(L1(1.0), "residual")
+            assert isinstance(problem, ResidualProblem)
             v = np.sum(problem.Y**2, axis=1) / problem.weight
             diagonal = structure.diagonal(StructureScale(problem.weight, np.where(v > 0, v, np.inf), self.sampling))
             # A task without variation has zero weights at any γ.
@@ -291,7 +261,7 @@ def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:
-    """The features of all tasks, centred and scaled as the settings say."""
+    """The features of all tasks, centred and scaled as the settings say; curves come after the lines and cost 1."""
     design = Design.build(
         data.X,
         None if data.shared else data.offsets,
@@ -304,7 +274,13 @@ def build_design(data: TaskData, settings: Settings) -> Design:
         told = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
         remedy = "Use features='linear', or other units (and penalties to suit)."
         check_sizes(design.stored.largest(), SAFE_POWERS, told, remedy)
-    return design.dearer(settings.factors(data.n_features))
+    factors, given = np.ones(data.n_features), settings.penalty_factor
+    if given:
+        check_array("penalty_factor", given, (None,), low=0)
+        if len(given) > data.n_features:
+            raise refused("penalty_factor", f"{len(given)} numbers", f"give one a feature, which are {data.n_features}")
+        factors[: len(given)] = np.maximum(given, _FREE)
+    return design.dearer(factors)
 
 
 def mean_of_settings(base: Quadratic, noise: Array, settings: Settings) -> float:
@@ -321,6 +297,7 @@ def fit_prepared(
     structure: Structure,
     penalty: Penalty,
     *,
+    problem: WeightProblem | None = None,
     warm: FitResult | None = None,
     first: StructureStep | None = None,
     origin: tuple[StructureScale, Array] | None = None,
@@ -328,96 +305,48 @@ def fit_prepared(
 ) -> FitResult:
     """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start.
 
-    ``origin`` is the answer of :func:`start` where it is known: it does not depend on λ, so a path over λ shares it.
+    Fits that differ in λ alone can share their ``problem``, and ``origin``, the answer of :func:`start`: it does not
+    depend on λ.
     """
-    return Fits(prepared, structure, penalty).fit(structure, warm=warm, first=first, origin=origin, monitor=monitor)
-
-
-class Fits:
-    """Fits of one prepared data set and penalty for structures that differ in λ alone; all of them share one problem.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The data.
-    structure : Structure
-        The first of the structures.
-    penalty : Penalty
-        The penalty on the weights.
-    """
-
-    def __init__(self, prepared: Prepared, structure: Structure, penalty: Penalty) -> None:
-        penalty.check()
-        structure.check(len(prepared.noise))
-        self.first, self.prepared = structure, prepared
-        self.problem: WeightProblem = prepared.problem(penalty, structure.relates)
-
-    def fit(
-        self,
-        structure: Structure,
-        *,
-        warm: FitResult | None = None,
-        first: StructureStep | None = None,
-        origin: tuple[StructureScale, Array] | None = None,
-        monitor: Callable[[Record], bool] | None = None,
-    ) -> FitResult:
-        """The fit for one structure, as :func:`fit_prepared` gives it."""
-        prepared, settings = self.prepared, self.prepared.settings
-        if structure is not self.first:
-            structure.check(len(prepared.noise))
-        profile = structure.profile() if prepared.mean_of(structure) == 0 else None
-        if profile is not None and isinstance(self.problem, CoefficientProblem) and not self.problem.penalised:
-            return self._profiled(replace(self.problem, penalty=profile), structure, warm, monitor)
-        with threads_for(prepared.size):
-            scale, W = start(prepared, structure, self.problem) if origin is None else origin
-            step = structure.initial(scale) if first is None else first
-            if warm is not None and warm.W.shape != W.shape:
-                warm = None
-            if warm is not None:
-                W = warm.W
-                step = warm.structure if structure.learned else step
-            begin = partial(
-                alternate,
-                self.problem,
-                structure,
-                scale,
-                mean_variance=prepared.mean_of(structure),
-                tol=settings.tol,
-                max_iter=settings.max_iter,
-                max_inner=settings.max_inner,
-                monitor=monitor,
-            )
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends the rounds, and is told
-                result = begin(W, step, ready=warm is not None or (first is None and bool(W.any())))
-            if structure.learned and structure.joint:
-                others = (begin(W, other, ready=False) for other in _other_starts(step, settings.n_starts - 1))
-                result = min([result, *others], key=lambda fit: fit.objective if np.isfinite(fit.objective) else np.inf)
-        if result.status is Status.CONVERGED and not self.problem.certifies(structure.couple(result.structure)):
-            return replace(result, status=Status.STATIONARY)
-        return result
-
-    def _profiled(
-        self,
-        problem: CoefficientProblem,
-        structure: Structure,
-        warm: FitResult | None,
-        monitor: Callable[[Record], bool] | None,
-    ) -> FitResult:
-        """The fit of a problem whose penalty knows the best Ω of all weights: one weight step, then that Ω."""
-        fits, none = copy(self), Independent(0.0)
-        fits.first, fits.problem = none, problem
-        result = fits.fit(none, warm=warm, monitor=monitor)
+    penalty.check()
+    structure.check(len(prepared.noise))
+    problem = prepared.problem(penalty, structure.relates) if problem is None else problem
+    settings, tau = prepared.settings, prepared.mean_of(structure)
+    profile = structure.profile() if tau == 0 else None
+    if profile is not None and isinstance(problem, CoefficientProblem) and not problem.penalised:
+        # The penalty knows the best Ω of all weights: one weight step, then that Ω.
+        problem = replace(problem, penalty=profile)
+        result = fit_prepared(prepared, Independent(0.0), penalty, problem=problem, warm=warm, monitor=monitor)
         moment = structure.moment(result.W, result.scale)
-        step = structure.update(moment, structure.initial(result.scale), result.scale, 0.0)
-        return replace(result, structure=step)
-
-
-def _other_starts(step: StructureStep, n: int) -> Iterator[StructureStep]:
-    """Precisions to begin from besides the usual one: a common one for all tasks, then weaker and weaker ones."""
-    diagonal = step.precision.diagonal()
-    for k in range(n):
-        other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
-        yield StructureStep(diagonal_matrix(other), diagonal_matrix(1.0 / other))
+        return replace(result, structure=structure.update(moment, structure.initial(result.scale), result.scale, 0.0))
+    with threads_for(max(prepared.base.n_features, prepared.base.n_tasks)):
+        scale, W = start(prepared, structure, problem) if origin is None else origin
+        step = structure.initial(scale) if first is None else first
+        warm = None if warm is None or warm.W.shape != W.shape else warm
+        if warm is not None:
+            W, step = warm.W, warm.structure if structure.learned else step
+        begin = partial(
+            alternate,
+            problem,
+            structure,
+            scale,
+            mean_variance=tau,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            max_inner=settings.max_inner,
+            monitor=monitor,
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends the rounds, and is told
+            results = [begin(W, step, ready=warm is not None or (first is None and bool(W.any())))]
+            for k in range(settings.n_starts - 1 if structure.learned and structure.joint else 0):
+                # A common precision for all tasks, then weaker and weaker ones.
+                diagonal = step.precision.diagonal()
+                other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
+                results.append(begin(W, StructureStep(diagonal_matrix(other), diagonal_matrix(1 / other)), ready=False))
+        result = min(results, key=lambda fit: fit.objective if np.isfinite(fit.objective) else np.inf)
+    if result.status is Status.CONVERGED and not problem.certifies(structure.couple(result.structure)):
+        return replace(result, status=Status.STATIONARY)
+    return result
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:
@@ -445,7 +374,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     if closed:
         return scale, W
     if prepared.rows is not None:
-        max_inner = min(max_inner, _NEWTON_STEPS)
+        max_inner = min(max_inner, MOST_STEPS)
     return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
 
 
@@ -454,23 +383,30 @@ def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penal
     empty = clone(structure).set_params(alpha=_FORBIDDING)
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
-    problem = prepared.problem(penalty, structure.relates)
-    return _lambda_max(prepared, structure, problem, result.scale, result.W, result.structure)
+    return _lambda_max(prepared, structure, penalty, result.scale, result.W, result.structure)
 
 
 def start_lambda_max(
     prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
 ) -> float:
     """An estimate of λ_max by one weight step: at the best weights for the first Ω, the start's or a given one."""
+    return _lambda_max(prepared, structure, penalty, *_first_weights(prepared, structure, penalty, first))
+
+
+def _lambda_max(
+    prepared: Prepared, structure: Structure, penalty: Penalty, scale: StructureScale, W: Array, step: StructureStep
+) -> float:
+    """The λ at which Ω without edges gets its first one, at given weights."""
     problem = prepared.problem(penalty, structure.relates)
-    scale, W, step = _first_weights(prepared, structure, problem, first)
-    return _lambda_max(prepared, structure, problem, scale, W, step)
+    coupling = structure.couple(step, prepared.mean_of(structure))
+    return structure.lambda_max(evaluate(problem, structure, scale, W, step, coupling).moment, scale)
 
 
 def _first_weights(
-    prepared: Prepared, structure: Structure, problem: WeightProblem, first: StructureStep | None = None
+    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
 ) -> tuple[StructureScale, Array, StructureStep]:
     """The best weights for the first Ω, the start's or a given one."""
+    problem = prepared.problem(penalty, structure.relates)
     scale, W = start(prepared, structure, problem)
     step = structure.initial(scale) if first is None else first
     coupling = structure.couple(step, prepared.mean_of(structure))
@@ -496,7 +432,7 @@ def without_chance_edges(
     K, d = prepared.base.n_tasks, prepared.base.n_features
     if d < 2 or 2 * d >= K:
         return structure, None
-    scale, W, step = _first_weights(prepared, structure, prepared.problem(penalty))
+    scale, W, step = _first_weights(prepared, structure, penalty)
     Q = W - structure.couple(step, prepared.mean_of(structure)).mean(W)
     size = np.linalg.norm(Q, axis=1, keepdims=True)
     Q, n = Q / np.where(size > 0, size, 1.0), np.count_nonzero(size)
@@ -505,16 +441,3 @@ def without_chance_edges(
     if excess <= _RELATED * np.sqrt(2.0 * pairs * (d - 1) / (d**2 * (d + 2))):
         structure = clone(structure).set_params(alpha=_FORBIDDING)
     return structure, (scale, W)
-
-
-def _lambda_max(
-    prepared: Prepared,
-    structure: Structure,
-    problem: WeightProblem,
-    scale: StructureScale,
-    W: Array,
-    step: StructureStep,
-) -> float:
-    """The λ at which Ω without edges gets its first one, at given weights."""
-    coupling = structure.couple(step, prepared.mean_of(structure))
-    return structure.lambda_max(evaluate(problem, structure, scale, W, step, coupling).moment, scale)
