@@ -36,7 +36,7 @@ from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import learn_transform
-from mssl.estimators.fitted import Fitted, typed
+from mssl.estimators.fitted import Fitted, Input, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
@@ -186,7 +186,7 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         """Fit to rows that have these moments."""
         check_moments(self)
         data = moments.together().to_tasks()
-        self._begin()
+        self._reading = Input()
         self._remember_input(None, data)
         return self._fit_tasks(data, data.X, data.y)
 
@@ -196,7 +196,7 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
 
     def _read_columns(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
-        self._begin()
+        self._reading = Input()
         features = read_features(
             X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
         )
@@ -205,7 +205,7 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         )
         if tasks is None and self.task_column is None:
             hint_at_tasks(data)
-        self.has_offset_ = offset is not None
+        self._note(has_offset=offset is not None)
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
         return self._with_targets(data)
@@ -219,7 +219,7 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
                 allowed = "another scale of the targets goes with the Gaussian loss only"
                 raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
             learned = learn_transform(self.target_transform, data)
-        self.target_ = learned
+        self._note(target=learned)
         return data if learned is None else replace(data, y=learned.forward(data.y))
 
     def _absorb(self, data: TaskData, offset: Given, shape: tuple[int, ...]) -> TaskData:
@@ -391,13 +391,12 @@ class MultiTaskEstimator(TaskEstimator):
         training : ndarray of bool of shape (N,), optional
             The flat rows that maps may learn from; all by default.
         """
-        self.maps_ = None
-        if is_linear(self.features):
+        maps = None if is_linear(self.features) else fit_maps(self.features, data, training)
+        self._note(maps=maps)
+        if maps is None:
             return data
-        self.maps_ = fit_maps(self.features, data, training)
-        names = feature_labels(data.feature_names, data.n_features)
-        X = self.maps_.map_rows(data.X)
-        return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names), n_columns=data.n_features)
+        names = maps.get_feature_names_out(feature_labels(data.feature_names, data.n_features))
+        return replace(data, X=maps.map_rows(data.X), feature_names=names, n_columns=data.n_features)
 
     @all_or_nothing
     @with_callbacks
@@ -435,7 +434,8 @@ class MultiTaskEstimator(TaskEstimator):
         spec = self.to_spec(data)
         gaps = spec.has_gaps(data)
         spec.check(data, gaps=gaps)
-        warn_if_ordinary(spec, data)
+        if spec.structure.relates == "residual":
+            warn_if_ordinary(spec, data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None
@@ -448,7 +448,8 @@ class MultiTaskEstimator(TaskEstimator):
             result = spec.fit(prepared, warm, monitor)
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        warn_unless_converged(spec, result)
+        if not result.status.good:
+            warn_of_end(spec, result)
         return self
 
     def _fit_of(self, data: TaskData) -> FitResult | None:
@@ -500,10 +501,8 @@ def hint_at_other_scales(model: Any, data: TaskData) -> None:
     warn(f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.")
 
 
-def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
-    """Warn where a fit ended before its certificate was within the tolerance, and name remedies."""
-    if result.status.good:
-        return
+def warn_of_end(spec: FitSpec, result: FitResult) -> None:
+    """Warn that a fit ended before its certificate was within the tolerance, and name remedies."""
     settings, features = spec.settings, result.W.shape[1]
     if result.status is Status.UNSETTLED:
         remedy = (

@@ -245,7 +245,8 @@ class Of(Generic[T]):
     def __get__(self, model: FittedAttributes | None, owner: type) -> Self | T:
         if model is None:
             return self
-        value = getattr(model._input if self.field in INPUT else model.fitted_, self.field)
+        input_read = self.field in INPUT and (model._reading or model.fitted_.input)
+        value = getattr(input_read or model.fitted_, self.field)
         if value is None and not self.none:
             raise AttributeError(f"this {type(model).__name__} has no {self.field}_")
         found: T = value
@@ -263,7 +264,8 @@ class FittedAttributes:
     """What users read of a fitted model; each attribute is one of ``fitted_``."""
 
     fitted_: Fitted
-    _reading: Input | None = None  # the input of a fit that has not ended
+    # The input of a fit that has not ended; what the last one left stays until then.
+    _reading: Input | None = None
 
     coef_ = Of[Array]()
     intercept_ = Of[Array]()
@@ -315,11 +317,6 @@ class FittedAttributes:
         )
         return np.sqrt(self.noise_variance_)
 
-    @property
-    def _input(self) -> Input:
-        """What is read now, or what the last fit has read."""
-        return self.fitted_.input if self._reading is None else self._reading
-
     def _note(self, **known: Any) -> None:
         """Keep what was found out about the input."""
         if self._reading is None:
@@ -327,11 +324,7 @@ class FittedAttributes:
         else:
             self._reading = replace(self._reading, **known)
 
-    def _begin(self) -> None:
-        """Read anew; what the last fit left stays until the next one has ended."""
-        self._reading = Input()
-
     def _end(self, **learned: Any) -> None:
         """Keep what a fit has learned of the input that was read."""
-        self.fitted_ = Fitted(self._input, **learned)
+        self.fitted_ = Fitted(self._reading or Input(), **learned)
         del self._reading

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Fit = tuple[TaskData, Prepared, FitResult]  # the data without gaps, prepared, and their fit
 
-_ROUNDS = 200  # limit of the rounds; with a third of the targets missing ten or twenty suffice
 _LOOK_BACK, _FALL = 40, 0.5  # rounds that have to bring the least change down to this share of what it was, or end
 # Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
 # tolerance: F is flat at its minimum, so that its error is the square of a distance.
@@ -161,7 +160,7 @@ class _Rounds:
         return after, (whole, prepared, result)
 
     def ended(self, change: Array, length: float, fit: Fit) -> bool:
-        """Whether a round leaves next to nothing to do, there are no more, or many of them made no progress.
+        """Whether a round leaves next to nothing to do, or many of them made no progress.
 
         ``length`` times its change is about how far rounds that creep have still to go.
         """
@@ -171,7 +170,7 @@ class _Rounds:
         if now == least:
             self.best = fit
         self.settled = max(length, 1.0) * now <= _SETTLED * np.sqrt(self.spec.settings.tol)
-        return self.settled or len(self.changes) >= _ROUNDS or least > _FALL * before
+        return self.settled or least > _FALL * before
 
     def finished(self) -> Fit:
         """The fit of the round that changed least; it has not converged if the rounds have not settled."""

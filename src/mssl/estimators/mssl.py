@@ -373,13 +373,12 @@ class GLMEstimator(MultiTaskEstimator):
         """The given structure, penalty and loss, and the settings."""
         structure = Independent() if self.structure is None else self.structure
         penalty = L1() if self.penalty is None else self.penalty
-        parts: list[tuple[str, object, type, str]] = [
-            ("structure", structure, Structure, "mssl.structures, such as Independent(1.0)"),
-            ("penalty", penalty, Penalty, "mssl.penalties, such as L1(0.1)"),
-        ]
-        for name, part, kind, home in parts:
-            if not isinstance(part, kind):
-                raise refused(name, part, f"give an object of {home}, or None")
+        if not isinstance(structure, Structure):
+            raise refused(
+                "structure", structure, "give an object of mssl.structures, such as Independent(1.0), or None"
+            )
+        if not isinstance(penalty, Penalty):
+            raise refused("penalty", penalty, "give an object of mssl.penalties, such as L1(0.1), or None")
         factors = () if self.penalty_factor is None else tuple(np.ravel(self.penalty_factor).tolist())
         if structure.learned and structure.relates == "coef" and 0 in factors:
             allowed = "where the structure is learned from the weights, factors are above 0"

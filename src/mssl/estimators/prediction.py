@@ -73,9 +73,10 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
             if data.feature_names is not None:
                 self.feature_names_in_ = data.feature_names
             return
-        self.column_quantiles_ = column_quantiles(data.X, self._n_columns)
+        columns = data.n_features if data.n_columns is None else data.n_columns
+        self._note(column_quantiles=column_quantiles(data.X, columns))
         if data.layout == "aligned":
-            self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
+            self.n_features_in_ = columns if data.encoder is None else len(data.encoder.columns)
         else:
             validate_data(self, head(X, self.task_column), skip_check_array=True)
 
@@ -95,7 +96,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
-        self._reading = other._input
+        self._reading = other._reading or other.fitted_.input
         for name in ("n_features_in_", "feature_names_in_"):  # scikit-learn's
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))

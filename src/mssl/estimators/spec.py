@@ -99,11 +99,6 @@ class FitSpec(NamedTuple):
         return self.structure.free_units and isinstance(self.penalty, L1)
 
     @property
-    def needs_start(self) -> bool:
-        """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
-        return self.structure.needs_variances
-
-    @property
     def ridge_alone(self) -> bool:
         """Whether the penalty is a ridge or none."""
         penalty = self.penalty
@@ -170,9 +165,8 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
 
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     """Warn where r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
-    if spec.structure.relates != "residual" or not data.shared or data.n_tasks == 1:
-        return
-    if not spec.ridge_alone or spec.penalty.ridges(np.ones(1)).any():  # the weights profit from the graph
+    profits = not spec.ridge_alone or spec.penalty.ridges(np.ones(1)).any()
+    if profits or not data.shared or data.n_tasks == 1:
         return
     warn(
         "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "

@@ -72,7 +72,8 @@ class Dataset:
             return replace(self._known["gaps"], settings=spec.settings)
         settings, on_residuals = spec.settings, spec.structure.relates == "residual"
         scaling = (settings.scale_features, settings.penalty_factor, settings.fit_intercept, settings.memory_limit)
-        kind = (settings.noise, spec.needs_start, spec.free_units, on_residuals)
+        needs_start = spec.structure.needs_variances
+        kind = (settings.noise, needs_start, spec.free_units, on_residuals)
         key = repr((scaling, kind, type(spec.loss).__qualname__, vars(spec.loss)))
         if key not in self._known:
             settings.check(self.n_tasks)
@@ -80,7 +81,7 @@ class Dataset:
                 if self.mask is not None:  # by chance a task's rows are of one class in some training part
                     warnings.filterwarnings("ignore", "All targets of", UserWarning)
                 plain = replace(settings, shared_mean=False)
-                made = prepare(self.rows, spec.loss, plain, needs_start=spec.needs_start, free_units=spec.free_units)
+                made = prepare(self.rows, spec.loss, plain, needs_start=needs_start, free_units=spec.free_units)
             if not (on_residuals or made.design is None or made.rows is not None or made.base.by_rows):
                 # Grams have taken the place of the standardised features, a second copy of the data.
                 base = made.base.replaced(source=None) if made.base.formed else made.base

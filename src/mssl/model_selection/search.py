@@ -37,9 +37,9 @@ from mssl.estimators.base import (
     estimator_html,
     hint_at_other_scales,
     score_by_keyword,
-    warn_unless_converged,
+    warn_of_end,
 )
-from mssl.estimators.fitted import Fitted, FittedAttributes
+from mssl.estimators.fitted import Fitted, FittedAttributes, Input
 from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.estimators.summary import Summary, summarise
@@ -276,7 +276,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _fit_moments(self, moments: Moments) -> Self:
         template = self._template()
-        template._begin()
+        template._reading = Input()
         check_moments(template)
         if self.scoring is not None or self._varies_loss():
             allowed = "moments tell squared errors only"
@@ -487,7 +487,8 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             settings = [contest.table.params[number] for number in numbers]
             start = warm if contest is members[-1] else None
             (point,) = follow(contest.whole, clone(contest.reader), settings[:1], start)
-            warn_unless_converged(point.spec, point.result)
+            if not point.result.status.good:
+                warn_of_end(point.spec, point.result)
             others = follow_all(contest.whole, contest.template, settings[1:])
             kinds.append([point.weights, *(other.weights for other in others)])
         average = None if len(kinds) == len(settings) == 1 else mean_weights(kinds)
