@@ -37,9 +37,6 @@ from mssl.kernels.threads import spread
 
 MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
-_SMALLEST_SPREAD = (
-    1e-2  # of a full column, relative to its size, that implicit centring leaves twelve digits of its square
-)
 # Numbers of a temporary block, 2 MiB: larger ones leave the cache of a core while they are transposed, averaged and
 # centred, smaller ones cost calls of NumPy.
 _CHUNK = 2**18
@@ -176,7 +173,11 @@ class DenseBlocks:
 
 @dataclass(eq=False)
 class SparseBlocks:
-    """All tasks as one block-diagonal CSC matrix (N, K·d); centring stays implicit in ``shift`` (K, d)."""
+    """All tasks as one block-diagonal CSC matrix (N, K·d); centring stays implicit in ``shift`` (K, d).
+
+    Columns without zeros in a task have no shift: implicit centring would subtract numbers that may agree in most of
+    their digits.
+    """
 
     matrix: Any
     bounds: Index
@@ -185,7 +186,7 @@ class SparseBlocks:
 
     @classmethod
     def gather(cls, X: Any, bounds: Index, weights: Array, centre: bool) -> tuple[SparseBlocks, Array]:
-        """Store the features, implicitly centred by their weighted task means if so asked; returns those means too."""
+        """Store the features, centred by their weighted task means if so asked; returns those means too."""
         stacked = sparse.csr_array(X, dtype=float)
         K, d = len(bounds) - 1, stacked.shape[1]
         task_of_entry = np.repeat(np.arange(K, dtype=np.int64), np.diff(stacked.indptr[bounds]))
@@ -195,7 +196,9 @@ class SparseBlocks:
         blocks = cls(matrix, bounds, d, np.zeros((K, d)))
         means = _means(blocks.transposed(weights), np.add.reduceat(weights, bounds[:-1]))
         if centre:
-            blocks.shift = means
+            full = np.diff(matrix.indptr).reshape(K, d) == np.diff(bounds)[:, None]
+            matrix.data -= blocks._per_entry(np.where(full, means, 0.0))
+            blocks.shift = np.where(full, 0.0, means)
         return blocks, means
 
     def _with(self, data: Array) -> Any:
@@ -210,9 +213,8 @@ class SparseBlocks:
         self.shift = self.shift / scales
 
     def largest(self) -> Array:
-        out = np.abs(self.shift).max(axis=0)
-        np.maximum.at(out, self._per_entry(np.arange(self.d)), np.abs(self.matrix.data))
-        return out
+        sizes = abs(self.matrix).max(axis=0).toarray().reshape(self.shift.shape)
+        return np.asarray(np.maximum(sizes, np.abs(self.shift)).max(axis=0))
 
     def squares_about(self, means: Array, c: Array) -> Array:
         """Σ_i c_i (a_ij − shift_j − mean_j)² per task: (K, d)."""
@@ -224,11 +226,9 @@ class SparseBlocks:
         return np.asarray(centred.T @ c + absent * about.ravel() ** 2).reshape(-1, self.d)
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
-        """Drop columns that are constant within a task; their centred values are zero."""
-        squares = self.squares_about(np.zeros_like(self.shift), np.ones(self.bounds[-1]))
-        flat = flat & (squares <= limit**2 * np.diff(self.bounds)[:, None])
-        self.matrix = self._with(np.where(self._per_entry(flat), 0.0, self.matrix.data))
-        self.shift = np.where(flat, 0.0, self.shift)
+        """Set the columns that are constant but for rounding to exactly zero."""
+        dust = self._per_entry(flat) & (np.abs(self.matrix.data) <= self._per_entry(limit))
+        self.matrix = self._with(np.where(dust, 0.0, self.matrix.data))
 
     def dot(self, W: Array) -> Array:
         return np.asarray(self.matrix @ W.ravel())
@@ -262,22 +262,6 @@ def _weighted_products(stack: Array, c: Array, out: Array) -> None:
     np.matmul(root, root.transpose(0, 2, 1), out=out)
     if even:
         out *= table[:, :, :1]
-
-
-def _spreads_vanish(X: Any) -> bool:
-    """Whether a column of a sparse matrix varies so little about its mean that it has to be centred explicitly.
-
-    Such a column has hardly any zeros. Centring that stays implicit would subtract numbers that agree in most of their
-    digits; constant columns are known anyway.
-    """
-    columns = sparse.csc_array(X)
-    full = np.flatnonzero(np.diff(columns.indptr) == X.shape[0])
-    for j in full:
-        values = columns.data[columns.indptr[j] : columns.indptr[j + 1]]
-        low, high = float(values.min()), float(values.max())
-        if 0 < high - low < _SMALLEST_SPREAD * max(abs(low), abs(high)):
-            return True
-    return False
 
 
 class Columns(NamedTuple):
@@ -374,8 +358,6 @@ class Design:
         if shared and (sparse.issparse(X) or np.any(weights.reshape(-1, n) != weights[:n])):
             X, shared = sparse.vstack([X] * K) if sparse.issparse(X) else np.tile(X, (K, 1)), False
             weights = np.tile(weights, K) if row_weights is None else weights
-        if sparse.issparse(X) and centre and _spreads_vanish(X):
-            X = X.toarray()
         kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
         weights = weights[: X.shape[0]]
         stored, means = kind.gather(X, bounds[:2] if shared else bounds, weights, centre)

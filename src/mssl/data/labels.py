@@ -15,19 +15,9 @@ from mssl.data.inputs import as_given, as_matrix, is_missing, listing
 from mssl.exceptions import DataError, LayoutError
 
 
-def check_labels(labels: Labels) -> None:
-    """Raise where the targets are no labels."""
-    try:
-        check_classification_targets(labels)
-    except ValueError as error:
-        raise DataError(str(error)) from error
-
-
 def two_classes(labels: Labels) -> Labels:
     """The two labels in use, sorted; one alone or a third is an error that says what to do."""
-    plain = plain_labels(labels)
-    check_labels(plain)
-    classes = np.unique(plain)
+    classes = np.unique(plain_labels(labels))
     if len(classes) == 1:
         raise DataError(
             f"y holds one class only ({listing(classes)}); give two to a classifier. Tasks with one class are allowed "
@@ -44,7 +34,7 @@ def two_classes(labels: Labels) -> Labels:
 
 
 def plain_labels(labels: Labels) -> Labels:
-    """Labels without objects around them: text as text, numbers as numbers."""
+    """Labels without objects around them, text as text and numbers as numbers; what is no label raises."""
     labels = np.asarray(labels)
     missing = is_missing(labels.reshape(-1, 1)).ravel()
     if np.any(missing):
@@ -52,11 +42,15 @@ def plain_labels(labels: Labels) -> Labels:
             f"Input y contains NaN or None ({int(missing.sum())} rows, first: {int(np.argmax(missing))}); drop those "
             "rows (missing labels are allowed in (n, K) layouts only)."
         )
-    if labels.dtype.kind != "O":
-        return labels
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise DataError("y mixes text with other labels; give labels of one kind.")
-    return np.asarray(labels.tolist())
+    if labels.dtype.kind == "O":
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise DataError("y mixes text with other labels; give labels of one kind.")
+        labels = np.asarray(labels.tolist())
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    return labels
 
 
 class PairTasks(NamedTuple):
@@ -122,7 +116,6 @@ def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
     if labels.ndim != 1:
         raise LayoutError(f"y has shape {labels.shape}; give one label a row, shape (n,).")
     labels = plain_labels(labels)
-    check_labels(labels)
     values = as_matrix(X)
     if values.ndim != 2 or values.shape[0] != len(labels):
         raise LayoutError(f"X has shape {values.shape} and y {labels.shape}; give (n, d) and (n,).")

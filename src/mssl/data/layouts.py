@@ -413,22 +413,14 @@ def _from_table(
     weights, seen = read_weights(sample_weight, y.shape), ~is_missing(y)
     seen = seen if weights is None else seen & (weights > 0)
     common = weights is None or bool(np.all(weights == weights[:, :1]))
-    kept, by_task = [np.flatnonzero(column) for column in seen.T], seen.T
+    whole, (task, rows) = bool(seen.all()), np.nonzero(seen.T)
     one = common and not aligned and not sparse.issparse(X) and bool(np.all(seen == seen[:, :1]))
-    if one:  # stored once
-        X = X if seen.all() else np.ascontiguousarray(X[kept[0]])
-    elif sparse.issparse(X):
-        X = sparse.csr_array(sparse.vstack([X[rows] for rows in kept]))
-    else:
-        X = np.concatenate([X[rows, k] if aligned else X[rows] for k, rows in enumerate(kept)])
-    return TaskData(
-        X,
-        y.T[by_task],
-        None if weights is None else weights.T[by_task],
-        np.concatenate([[0], np.cumsum(by_task.sum(axis=1))]),
-        tasks,
-        "aligned" if aligned else "shared",
-        None if seen.all() else np.concatenate(kept),
-        one or (common and bool(seen.all())),
-        features.feature_names,
-    )
+    if not one:
+        X = X[rows, task] if aligned else X[rows]
+    elif not whole:
+        X = np.ascontiguousarray(X[seen[:, 0]])  # stored once
+    weights = None if weights is None else weights[rows, task]
+    offsets, layout = np.searchsorted(task, np.arange(K + 1)), "aligned" if aligned else "shared"
+    input_rows = None if whole else rows
+    same = one or (common and whole)
+    return TaskData(X, y[rows, task], weights, offsets, tasks, layout, input_rows, same, features.feature_names)
