@@ -357,7 +357,8 @@ class Interactions(FeatureMap):
         lines, spreads = np.empty((len(pairs), 3)), np.empty(len(pairs))
         for place, (i, j) in enumerate(pairs):
             line = np.column_stack([np.ones(len(Z)), Z[:, i], Z[:, j]])
-            lines[place], spreads[place] = _beyond(line, Z[:, i] * Z[:, j], weights)
+            coef, spreads[[place]] = _beyond(line, (Z[:, i] * Z[:, j])[:, None], weights)
+            lines[place] = coef[:, 0]
         kept = spreads > _ROUNDING
         self.pairs_, self.lines_, self.spread_ = pairs[kept], lines[kept], spreads[kept]
         return np.full(len(self.pairs_), -1)
