@@ -548,7 +548,7 @@ def _numbers(X: Matrix) -> Matrix:
         )
     if len(shape) < 2:
         raise DataError(
-            f"Expected 2D array, got an array of shape {shape}; give X of shape (rows, features). Reshape your data: "
+            f"Expected 2D array, got {len(shape)}D array of shape {shape}; give X of shape (rows, features). Reshape your data: "
             "X.reshape(-1, 1) is a single feature."
         )
     if len(shape) > 3:
