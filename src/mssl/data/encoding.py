@@ -548,8 +548,8 @@ def _numbers(X: Matrix) -> Matrix:
         )
     if len(shape) < 2:
         raise DataError(
-            f"Expected 2D array, got {len(shape)}D array of shape {shape}; give X of shape (rows, features). Reshape your data: "
-            "X.reshape(-1, 1) is a single feature."
+            f"Expected 2D array, got {len(shape)}D array of shape {shape}; give X of shape (rows, features). Reshape "
+            "your data: X.reshape(-1, 1) is a single feature."
         )
     if len(shape) > 3:
         raise LayoutError(f"X has {len(shape)} dimensions; give (rows, features) or (rows, tasks, features).")
