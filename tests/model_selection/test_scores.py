@@ -85,6 +85,7 @@ def test_a_gain_in_one_task_alone_is_one_standard_error_however_large(n_tasks, s
 def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equal):
     pattern = np.array([-1.0, 0.0, 1.0]) - loss * sem([-1.0, 0.0, 1.0])
     contest = Contest(
+        {},
         None,
         None,
         scripted(2, lambda number, params: [np.nan] * 3 if params["a"] == 9 else -5.0 + params["a"] * pattern),
@@ -99,7 +100,7 @@ def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equ
 
 
 def test_settings_are_scored_once_and_keep_their_numbers(scripted):
-    contest = Contest(None, None, scripted(2, lambda number, params: [params["a"], number]), None)
+    contest = Contest({}, None, None, scripted(2, lambda number, params: [params["a"], number]), None)
     chains = [{"a": a, "graph_penalty": value} for a in (3, 1) for value in (0.1, 0.7)]
     assert contest.evaluate("first", chains) == [1, 0, 3, 2]  # λ falls
     first = contest.table.reports
@@ -113,7 +114,7 @@ def test_settings_are_scored_once_and_keep_their_numbers(scripted):
 
 def test_without_a_fold_the_others_decide(scripted):
     scores = {0: [4.0, 0.0, 0.0], 1: [0.0, 1.0, 1.0], 2: [np.nan, 9.0, 9.0]}
-    contest = Contest(None, None, scripted(3, lambda number, params: np.full(2, scores[params["a"]][number])), None)
+    contest = Contest({}, None, None, scripted(3, lambda number, params: np.full(2, scores[params["a"]][number])), None)
     contest.evaluate("", [{"a": a} for a in scores])
     assert contest.best == {"a": 0}
     part = contest.table.without(0)
@@ -123,7 +124,7 @@ def test_without_a_fold_the_others_decide(scripted):
 
 def test_the_best_with_a_graph_is_found_among_all(scripted):
     folds = scripted(2, lambda number, params: [-params["graph_penalty"] if params["a"] else 0.0] * 2)
-    contest = Contest(None, None, folds, None)
+    contest = Contest({}, None, None, folds, None)
     contest.evaluate("", [{"a": 0, "graph_penalty": np.inf}])
     assert contest.best_with_graph is None
     contest.evaluate("", [{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}])

@@ -22,8 +22,7 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
-from mssl.model_selection.chains import Dataset, follow
-from mssl.model_selection.scores import make_folds
+from mssl.model_selection.scores import Dataset, follow, make_folds
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 

@@ -34,7 +34,7 @@ def searched(monkeypatch, score, search=coordinate_search, progress=None, **chan
         return by_task.mean(), float("nan"), by_task
 
     fold = SimpleNamespace(scores=scores)
-    contest = Contest(None, None, [fold] * 3, None, Workers(progress=progress or Progress(0, "", 1)))
+    contest = Contest({}, None, None, [fold] * 3, None, Workers(progress=progress or Progress(0, "", 1)))
     search(contest, space(**changes))
     return contest
 

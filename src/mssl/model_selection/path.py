@@ -21,7 +21,7 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
-from mssl.model_selection.chains import Dataset, Params, PathPoint, configured, follow, grid_values
+from mssl.model_selection.scores import Dataset, Params, PathPoint, configured, follow, grid_values
 from mssl.solvers.base import Status
 
 

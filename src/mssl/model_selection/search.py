@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import getattr_static
 from operator import attrgetter
 from os import PathLike
@@ -50,20 +50,32 @@ from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
-from mssl.model_selection.chains import (
+from mssl.model_selection.scores import (
+    Contest,
     Dataset,
+    Fold,
     Grids,
+    Judge,
     Weights,
     configured,
     follow,
     follow_all,
     graph_limit,
     grid_values,
+    make_folds,
     mean_weights,
     name_of,
+    score_average,
 )
-from mssl.model_selection.scores import Contest, Fold, Judge, make_folds, score_average
-from mssl.model_selection.search_space import GRIDS, STAGES, explore, is_of_loss
+from mssl.model_selection.search_space import (
+    GRIDS,
+    STAGES,
+    SearchSpace,
+    coordinate_search,
+    full_search,
+    is_of_loss,
+    product_search,
+)
 from mssl.model_selection.stability import StabilitySelection
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
@@ -74,18 +86,6 @@ R = TypeVar("R")
 
 MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
-
-
-def feature_choices(features: Any, columns: TaskData) -> list[Any]:
-    """The kinds of features to try one after the other; sparse columns can be linear only."""
-    if not isinstance(features, str) or features != "auto":
-        return [features]
-    return ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
-
-
-def _is_mssl(template: MultiTaskEstimator) -> bool:
-    """Whether an estimator has λ, γ and the others of the contests among its parameters."""
-    return hasattr(template, "graph_penalty")
 
 
 def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -153,7 +153,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         for name, part in (("structure", Independent), ("penalty", L1)):
             if vars(template).get(name, part) is None:
                 setattr(template, name, part())
-        if _is_mssl(template):
+        if hasattr(template, "graph_penalty"):
             template._hold("graph_penalty")
         return template
 
@@ -179,7 +179,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             raise ParameterError("param_grid is empty; name at least one parameter, or give 'auto'.")
         template = self._template()
         grid = renamed_grid(template, grid)
-        known = set(GRIDS if _is_mssl(template) else template.get_params(deep=True))
+        known = set(GRIDS if hasattr(template, "graph_penalty") else template.get_params(deep=True))
         if unknown := sorted(set(grid) - known):
             raise ParameterError(
                 f"param_grid names {', '.join(map(repr, unknown))}, which is not searched over for a "
@@ -278,7 +278,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         template = self._template()
         template._reading = Input()
         check_moments(template)
-        if self.scoring is not None or self._varies_loss():
+        if self.scoring is not None or any(map(is_of_loss, self._grid())):
             allowed = "moments tell squared errors only"
             raise refused("scoring", self.scoring, allowed, "Leave it at None, and losses out of the grid.")
         if self.selection != "prediction" and self._stability().subsample == "samples":
@@ -314,29 +314,37 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         spec.check(columns, gaps=spec.has_gaps(columns))
         self._check(template, columns)
         splits.check(columns)
+        varies_loss = any(map(is_of_loss, self._grid()))
+        averages = self.refit == "average" and self.selection != "graph" and not varies_loss
+
+        def choice(table: ScoreTable) -> list[int]:
+            """What is taken by the scores, the best first: more than one is averaged."""
+            best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
+            return table.equals(best, MOST_MEMBERS if averages else 1)
+
         previous = getattr(self, "best_estimator_", None) if template.warm_start else None
-        members = self._contests(template, columns, splits, given)
-        whole = members[-1].whole.data
-        chosen = [self._choice(contest.table) for contest in members]
-        self._take(members, chosen, None if previous is None else previous._fit_of(whole))
+        members = self._contests(template, columns, splits, given, averages=averages)
+        chosen, last = [choice(one.table) for one in members], members[-1]
+        self._take(members, chosen, None if previous is None else previous._fit_of(last.whole.data))
         if "graph_penalty" in self.best_params_:
-            graph, learns = members[-1].best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
+            graph, learns = last.best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
             self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph)
-        self._held_out = self._judged(members, self._choice)
-        self._select_graph(members[-1])
-        return whole
+        self._held_out = self._judged(members, choice)
+        self._select_graph(last)
+        return last.whole.data
 
     def _contests(
-        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any]
+        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any], *, averages: bool
     ) -> list[Contest]:
-        """The searches with those kinds of features that predict: the best one, or two that are averaged."""
-        grid, record = self._grid(), Checkpoint.of(self, columns, clone(template), splits)
+        """The searches with those kinds of features that predict: the best ones, or the mean of two kinds."""
         contests: list[Contest] = []
         members: list[Contest] = []
-        auto = isinstance(template.features, str) and template.features == "auto"
+        kinds, auto = [template.features], isinstance(template.features, str) and template.features == "auto"
+        if auto:
+            kinds = ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
-            workers = Workers(self.n_jobs, record, progress)
-            for features in feature_choices(template.features, columns):
+            workers = Workers(self.n_jobs, Checkpoint.of(self, columns, clone(template), splits), progress)
+            for features in kinds:
                 reader = copy(template)
                 reader.features = features
                 data = reader._map_features(columns)
@@ -349,17 +357,22 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                     fold.noise = first.noise  # scores in the same units
                 # Looser than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
-                contest = Contest(reader, whole, folds, searched, workers, {"features": features} if auto else {})
-                explore(contest, grid, coordinates=self.search == "coordinate")
+                named = {"features": features} if auto else {}
+                contest = Contest(self._grid(), reader, whole, folds, searched, workers, named)
+                if not hasattr(reader, "graph_penalty"):
+                    product_search(contest)
+                else:
+                    search = coordinate_search if self.search == "coordinate" else full_search
+                    search(contest, SearchSpace.of(contest))
                 contests.append(contest)
                 if members and not contest.beats(members[-1]):
                     # Features that are better, and not clearly so, are averaged with the simpler ones.
-                    members += [contest] if self._averages and contest.beats(members[-1], 0.0) else []
+                    members += [contest] if averages and contest.beats(members[-1], 0.0) else []
                     break
                 members = [contest]
         if auto:
-            scores = {one.features["features"]: float(np.nanmax(one.table.means())) for one in contests}
-            self.feature_scores_, self.feature_members_ = scores, [one.features["features"] for one in members]
+            self.feature_scores_ = {one.features["features"]: float(np.nanmax(one.table.means())) for one in contests}
+            self.feature_members_ = [one.features["features"] for one in members]
         return members
 
     def _judged(self, members: Sequence[Contest], choice: Callable[[ScoreTable], list[int]]) -> HeldOut | None:
@@ -378,7 +391,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         found = last.workers.run(score_average, "average on held-out rows", pieces)
         rows = np.array([*scores, *found.values()], dtype=float)
         score, area = float(rows[:, 0].mean()), mean_of_known(rows[:, 1])
-        if self.scoring is not None or not hasattr(self, "classes_"):
+        if self.scoring is not None or not hasattr(last.reader, "classes_"):
             judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
             return HeldOut(f"cross-validated score ({judge}, {len(rows)} folds)", score, auc=area)
         what = f"cross-validated log loss ({len(rows)} folds, mean over tasks)"  # half of a label's deviance
@@ -397,14 +410,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             )
         return found
 
-    @property
-    def _averages(self) -> bool:
-        """Whether predictions are by the average of what the folds cannot tell apart."""
-        return self.refit == "average" and self.selection != "graph" and not self._varies_loss()
-
-    def _varies_loss(self) -> bool:
-        return isinstance(self.param_grid, Mapping) and any(map(is_of_loss, self.param_grid))
-
     def _check(self, template: MultiTaskEstimator, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""
         if isinstance(self.scoring, list | tuple | set | dict):
@@ -416,7 +421,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             check_instance("stability", self.stability, StabilitySelection, also="None")
         if self.selection == "prediction":
             return
-        if not _is_mssl(template):
+        if not hasattr(template, "graph_penalty"):
             allowed = "the graph of a general estimator is that of its best settings: 'prediction'"
             raise refused("selection", self.selection, allowed, "Give it to a StabilitySelection.")
         chosen = self._stability()
@@ -441,7 +446,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """Folds of the rows; feature maps learn from each fold's training rows alone."""
         spec = reader.to_spec(whole.data)
         # Moments are sums of squares: they serve the Gaussian loss alone, and neither scorers nor residuals.
-        by_rows = self.scoring is not None or self._varies_loss() or spec.structure.relates == "residual"
+        by_rows = self.scoring is not None or any(map(is_of_loss, self._grid())) or spec.structure.relates == "residual"
         readers = [reader] * len(splits)
         if reader.maps_ is None:
             folds = make_folds(whole.data, spec, whole.loss, splits, by_rows=by_rows)
@@ -475,11 +480,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             fold.judge = Judge(scorer, own, *of_test)
         return folds
 
-    def _choice(self, table: ScoreTable) -> list[int]:
-        """What is taken by the scores, the best first: more than one is averaged."""
-        best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
-        return table.equals(best, MOST_MEMBERS if self._averages else 1)
-
     def _take(self, members: Sequence[Contest], chosen: Sequence[Sequence[int]], warm: FitResult | None = None) -> None:
         """Fit all rows with the first of the chosen settings, and give that fit the mean weights of all of them."""
         kinds: list[list[Weights]] = []
@@ -493,7 +493,8 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             kinds.append([point.weights, *(other.weights for other in others)])
         average = None if len(kinds) == len(settings) == 1 else mean_weights(kinds)
         self.best_estimator_ = point.fitted(contest.reader, average)
-        if _is_mssl(contest.reader) and any(mean is not False for mean in self._grid().get("shared_mean", [True])):
+        means = contest.given.get("shared_mean", [True])
+        if hasattr(contest.reader, "graph_penalty") and any(mean is not False for mean in means):
             self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
         self.cv_results_, self.n_splits_ = contest.table.cv_results(), len(contest.folds)
         self.best_params_, self.best_index_ = dict(settings[0]), numbers[0]
@@ -517,8 +518,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self.selection == "both":
             return
         # The weights are fitted with the λ whose graph agrees best with the stable one, and scored like the others.
-        spec = template.to_spec(whole)
-        lambdas = graph_limit(whole.prepared(spec), spec) * np.geomspace(0.95, 0.02, 25)
+        lambdas = graph_limit(whole, template) * np.geomspace(0.95, 0.02, 25)
         chain = [{**self.graph_params_, "graph_penalty": value} for value in lambdas.tolist()]
         stable = self.stability_.graph_.adjacency | np.eye(whole.n_tasks, dtype=bool)
         best = min(
@@ -598,27 +598,19 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return f"{html}{tag('p', Html(description))!s}"
 
 
-def _into_grid(name: str) -> Move:
+def _into_grid(name: str, value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
     """A list of values that is now one of ``param_grid``."""
-
-    def move(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-        before = held["param_grid"]
-        own = before if isinstance(before, Mapping) else {}
-        return {"param_grid": before if value is None else {**own, name: value}}
-
-    return move
+    before = held["param_grid"]
+    own = before if isinstance(before, Mapping) else {}
+    return {"param_grid": before if value is None else {**own, name: value}}
 
 
-def _into_estimator(name: str, cls: type[Any]) -> Move:
+def _into_estimator(name: str, cls: type[Any], value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
     """A parameter that is now the inner estimator's own."""
-
-    def move(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-        estimator = cls() if held["estimator"] is None else clone(held["estimator"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the warning about the search names the new spelling
-            return {"estimator": estimator.set_params(**{name: value})}
-
-    return move
+    estimator = cls() if held["estimator"] is None else clone(held["estimator"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the warning about the search names the new spelling
+        return {"estimator": estimator.set_params(**{name: value})}
 
 
 def _simplest(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
@@ -628,9 +620,7 @@ def _simplest(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
 
 def _averaged(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
     """What ``average`` means now."""
-    if held["refit"] == "one_se":
-        return {}
-    return {"refit": "average" if value else "best"}
+    return {} if held["refit"] == "one_se" else {"refit": "average" if value else "best"}
 
 
 def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
@@ -648,8 +638,8 @@ def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
         *("formulation", "fit_intercept", "task_column", "solver", "graph_solver", "tol", "max_iter", "warm_start"),
         *("memory_limit", *further),
     )
-    moves: dict[str, Move] = {old: _into_grid(name) for old, name in grids.items()}
-    moves |= {name: _into_estimator(name, cls) for name in inner}
+    moves: dict[str, Move] = {old: partial(_into_grid, name) for old, name in grids.items()}
+    moves |= {name: partial(_into_estimator, name, cls) for name in inner}
     return moves | {"one_standard_error": _simplest, "average": _averaged}
 
 

@@ -33,17 +33,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mssl.estimators.base import MultiTaskEstimator, check_targets
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
-from mssl.model_selection.chains import Dataset, Grids, Params, configured, graph_limit
+from mssl.model_selection.scores import Contest, Dataset, Grids, Params, configured, graph_limit
 from mssl.penalties import L1
-
-if TYPE_CHECKING:
-    from mssl.model_selection.scores import Contest
 
 # Grids trade time for accuracy.
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
@@ -93,36 +90,21 @@ class SearchSpace:
     normalised: bool = True
 
     @classmethod
-    def of(cls, whole: Dataset, template: MultiTaskEstimator, given: Grids) -> SearchSpace:
-        """What may be tried on some data.
-
-        Parameters
-        ----------
-        whole : Dataset
-            All rows.
-        template : estimator
-            What is not searched over.
-        given : dict of str → list
-            Grids that the user gave.
-        """
-        spec = template.to_spec(whole)
-        normalised, on_coef = spec.paper is None, spec.structure.relates == "coef"
-        plain = configured(template, {"shared_mean": False}).to_spec(whole)
+    def of(cls, contest: Contest) -> SearchSpace:
+        """What may be tried in a contest."""
+        whole, template, given = contest.whole, contest.reader, contest.given
+        spec, plain = (configured(template, params).to_spec(whole) for params in ({}, {"shared_mean": False}))
+        normalised, on_coef, tau = spec.paper is None, spec.structure.relates == "coef", 0.0
         without_graph = on_coef and normalised
-
-        def limit(params: Params) -> float:
-            spec = configured(template, params).to_spec(whole)
-            return graph_limit(whole.prepared(spec), spec)
-
-        largest = cache(lambda: limit({"coef_penalty": 0.0}))  # by fits, which take their time
-        tau = 0.0
         if without_graph and whole.n_tasks > 1:
             known = whole.prepared(configured(template, {"shared_mean": True}).to_spec(whole))
             tau = known.unit**2 * known.mean_variance
+        # In the paper's formulation γ alone moves λ_max, and downwards: one, found by fits, serves for all settings.
+        largest = cache(lambda: graph_limit(whole, configured(template, {"coef_penalty": 0.0})))
+        by_settings = (lambda params: graph_limit(whole, configured(template, params))) if on_coef else lambda _: 1.0
         return cls(
             given if normalised else ABSENT | given,
-            # In the paper's formulation γ alone moves λ_max, and downwards: one serves for all settings.
-            graph_limit=limit if without_graph else lambda params: 1.0 if normalised else largest(),
+            graph_limit=by_settings if normalised else lambda _: largest(),
             coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
             mean_variance=tau,
             many_tasks=whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()),
@@ -141,11 +123,6 @@ class SearchSpace:
         }
         return self.given[name] if name in self.given else defaults[name]
 
-    def first(self, **others: Any) -> Params:
-        """Settings of the first stages, which later ones vary."""
-        gamma = min(self.given.get("coef_penalty", [0.0]))
-        return {"coef_penalty": gamma, **{name: self.values(name)[0] for name in (SHRINKAGES, FLOORS)}, **others}
-
     def path(self, params: Params, shares: Sequence[float]) -> list[Params]:
         """A chain over λ with everything else fixed: the empty graph, shares of λ_max, and the full one if it exists.
 
@@ -162,34 +139,18 @@ class SearchSpace:
         return [{**rest, "graph_penalty": float(value)} for value in sorted(lambdas, reverse=True)]
 
 
-def explore(contest: Contest, given: Grids, *, coordinates: bool) -> None:
-    """Score settings: one coordinate after the other, or the product of the grids.
-
-    Parameters
-    ----------
-    contest : Contest
-        What scores them.
-    given : dict of str → list
-        Grids that the user gave.
-    coordinates : bool
-        Whether an MSSL estimator's are searched by coordinates.
-    """
-    if not hasattr(contest.reader, "graph_penalty"):
-        product_search(contest, given)
-    else:
-        space = SearchSpace.of(contest.whole, contest.reader, given)
-        (coordinate_search if coordinates else full_search)(contest, space)
-
-
 def coordinate_search(contest: Contest, space: SearchSpace) -> None:
     """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
     contest.stop_early = True
-    if space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given):
-        _one_ridge(contest, space)
-        _sparse(contest, space)
-        _graphs(contest, space)
-    else:
-        _graphs(contest, space)
+    # Settings of the first stages, which later ones vary.
+    first = {"coef_penalty": min(space.given.get("coef_penalty", [0.0]))}
+    first |= {name: space.values(name)[0] for name in (SHRINKAGES, FLOORS)}
+    by_contests = space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given)
+    if by_contests:
+        _one_ridge(contest, space, {**first, "graph_penalty": np.inf})
+        _sparse(contest, space, {**first, "graph_penalty": np.inf})
+    _graphs(contest, space, first)
+    if not by_contests:
         _sparse_graphs(contest, space)
 
 
@@ -198,11 +159,10 @@ def varied(fixed: Params, **grids: Iterable[Any]) -> list[Params]:
     return [{**fixed, **dict(zip(grids, values, strict=True))} for values in product(*grids.values())]
 
 
-def _one_ridge(contest: Contest, space: SearchSpace) -> None:
+def _one_ridge(contest: Contest, space: SearchSpace, fixed: Params) -> None:
     """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
     given, step = space.given.get("shared_mean"), RIDGES[0] / RIDGES[1]
     means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
-    fixed = space.first(graph_penalty=np.inf)
     contest.evaluate("no graph", varied(fixed, shared_mean=given or means, prior_strength=RIDGES))
     for _ in range(2):
         step, best = step**0.5, contest.best
@@ -212,11 +172,11 @@ def _one_ridge(contest: Contest, space: SearchSpace) -> None:
         contest.evaluate("no graph, refined", varied(best, shared_mean=taus, prior_strength=ridges))
 
 
-def _sparse(contest: Contest, space: SearchSpace) -> None:
+def _sparse(contest: Contest, space: SearchSpace, fixed: Params) -> None:
     """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
     means = space.given.get("shared_mean", list(dict.fromkeys([False, contest.best["shared_mean"]])))
     grids = {"shared_mean": means, "coef_penalty": space.values("coef_penalty"), "prior_strength": NET_RIDGES}
-    tried = contest.evaluate("no graph, sparse", varied(space.first(graph_penalty=np.inf), **grids))
+    tried = contest.evaluate("no graph, sparse", varied(fixed, **grids))
     found = contest.table.params[max(tried, key=contest.table.means().__getitem__)]
     if "coef_penalty" in space.given or found["coef_penalty"] == 0:
         return
@@ -225,14 +185,14 @@ def _sparse(contest: Contest, space: SearchSpace) -> None:
     contest.evaluate("no graph, sparse, refined", varied(found, coef_penalty=gammas))
 
 
-def _graphs(contest: Contest, space: SearchSpace) -> None:
+def _graphs(contest: Contest, space: SearchSpace, first: Params) -> None:
     """Means and couplings at a few λ, then a path of λ at the best of them.
 
     Without a mean a strong coupling would only shrink all weights.
     """
     names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
     settings: list[Params] = []
-    for params in varied(space.first(), **{name: space.values(name) for name in names}):
+    for params in varied(first, **{name: space.values(name) for name in names}):
         weak = params["prior_strength"] <= POOLING
         if weak or params["shared_mean"] or "prior_strength" in space.given:
             settings += space.path(params, (COARSE,) if weak else ())
@@ -262,14 +222,12 @@ def full_search(contest: Contest, space: SearchSpace) -> None:
     contest.evaluate("grid", chain.from_iterable(space.path(params, FINE) for params in varied({}, **grids)))
 
 
-def product_search(contest: Contest, given: Grids) -> None:
+def product_search(contest: Contest) -> None:
     """Score the product of a general estimator's grids."""
-    whole, template = contest.whole, contest.reader
-    grid = given or _strengths(whole, template)
-    settings = varied({}, **grid)
-    if any(map(is_of_loss, grid)):
+    settings = varied({}, **(contest.given or _strengths(contest.whole, contest.reader)))
+    if any(map(is_of_loss, contest.given)):
         for params in settings:
-            check_targets(whole.data, configured(template, params)._loss())
+            check_targets(contest.whole.data, configured(contest.reader, params)._loss())
     contest.evaluate("grid", settings)
 
 

@@ -51,7 +51,7 @@ from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
-from mssl.model_selection.chains import Dataset, Params, follow, graph_limit
+from mssl.model_selection.scores import Dataset, Params, follow, graph_limit
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 
@@ -263,7 +263,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         self, whole: Dataset, template: MultiTaskEstimator, random: np.random.Generator
     ) -> list[tuple[Dataset, MultiTaskEstimator, list[Params]]]:
         """Halves of every task's rows, and the fits along the path that they are for."""
-        data, spec = whole.data, template.to_spec(whole)
+        data = whole.data
         smallest = int(data.n_rows.min())
         if smallest / 2 < 2 * data.n_features:
             warn(
@@ -271,8 +271,10 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
                 f"{data.n_features} features. Half-samples that are not well above the number of features spoil the "
                 "graph; subsample='features' does not need them."
             )
-        if not spec.structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
-            self.lambdas_ = self.lambdas_ * graph_limit(whole.prepared(spec), spec)
+        if not template.to_spec(
+            whole
+        ).structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
+            self.lambdas_ = self.lambdas_ * graph_limit(whole, template)
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
