@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import click
@@ -35,7 +34,7 @@ def datasets(*, answer: Answer) -> None:
       mssl datasets fetch landmine
     """
     if click.get_current_context().invoked_subcommand is None:
-        _list(answer)
+        click.get_current_context().invoke(listed, as_json=answer.as_json)
 
 
 @command
@@ -46,10 +45,6 @@ def listed(*, answer: Answer) -> None:
     Example:
       mssl datasets list
     """
-    _list(answer)
-
-
-def _list(answer: Answer) -> None:
     from mssl.datasets import available
 
     entries = available()
@@ -171,7 +166,7 @@ def demo(
     from mssl._progress import Progress
     from mssl.datasets import make_clustered_tasks
     from mssl.exceptions import require
-    from mssl.files.atomic import prepare_folder, write_bytes
+    from mssl.files.atomic import atomic, prepare_folder
 
     require("matplotlib", "plot", "the demonstration's pictures")
     folder = prepare_folder(output)
@@ -187,9 +182,9 @@ def demo(
                 selection="both",
                 n_jobs=jobs,
             ).fit(data.X, data.y, tasks=data.tasks)
-            errors["OLS"].append(_errors(data, _alone(LinearRegression(), data)))
-            errors["ridge, CV"].append(_errors(data, _alone(RidgeCV(np.logspace(-3, 3, 25)), data)))
-            errors["p-MSSL"].append(_errors(data, model.predict(data.X_test, tasks=data.tasks_test)))
+            errors["OLS"].append(_errors(data, LinearRegression()))
+            errors["ridge, CV"].append(_errors(data, RidgeCV(np.logspace(-3, 3, 25))))
+            errors["p-MSSL"].append(_errors(data, model))
             comparison = model.graph_.compare(data.adjacency)
             edges.append((comparison.found, comparison.missed, comparison.false))
             bars.advance()
@@ -201,30 +196,22 @@ def demo(
     print_table(["tasks", *errors], rows, title="Test RMSE (mean ± sd over data sets; the noise alone gives 1)")
     found, missed, false = (sum(counts) / seeds for counts in zip(*edges, strict=True))
     click.echo(f"\nEdges of the task graph, on average: {found:.1f} found, {missed:.1f} missed, {false:.1f} false.")
-    pictures = []
-    for name, figure in _draw(stacked, model, data).items():
-        content = BytesIO()
-        figure.savefig(content, format="png", dpi=150)
-        pictures.append(folder / f"{name}.png")
-        write_bytes(pictures[-1], content.getvalue())
+    pictures = {folder / f"{name}.png": figure for name, figure in _draw(stacked, model, data).items()}
+    for path, figure in pictures.items():
+        with atomic(path) as stream:
+            figure.savefig(stream, format="png", dpi=150)
     click.echo("Pictures: " + ", ".join(map(str, pictures)))
 
 
-def _alone(model: LinearRegression | RidgeCV, data: Bunch) -> Array:
-    """Predictions of the test rows where each task is fitted by itself."""
-    prediction = np.empty(len(data.y_test))
+def _errors(data: Bunch, model: LinearRegression | RidgeCV | MSSLRegressorCV) -> Array:
+    """Test RMSE of each task; a model that has learned nothing yet is fitted to each task by itself."""
+    together, errors = hasattr(model, "tasks_"), []
     for task in data.task_names:
-        own = data.tasks == task
-        prediction[data.tasks_test == task] = model.fit(data.X[own], data.y[own]).predict(
-            data.X_test[data.tasks_test == task]
-        )
-    return prediction
-
-
-def _errors(data: Bunch, prediction: Array) -> Array:
-    """Test RMSE of each task."""
-    squares = (prediction - data.y_test) ** 2
-    return np.sqrt([squares[data.tasks_test == task].mean() for task in data.task_names])
+        own, test = data.tasks == task, data.tasks_test == task
+        known = {"tasks": data.tasks_test[test]} if together else {}
+        fitted = model if together else model.fit(data.X[own], data.y[own])
+        errors.append(np.mean((fitted.predict(data.X_test[test], **known) - data.y_test[test]) ** 2))
+    return np.sqrt(errors)
 
 
 def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict[str, Figure]:
