@@ -179,7 +179,7 @@ def test_number_of_workers_and_verbosity_are_no_settings(tmp_path):
 
 def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path, monkeypatch):
     path = tmp_path / "run"
-    Checkpoint(path, "abc").add("piece", 1)
+    Checkpoint(path, "abc")["piece"] = 1
     before = path.read_bytes()
     assert mssl.__version__.encode() in before
     assert FORMAT.encode() in before
@@ -263,7 +263,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
 def test_values_come_back_exactly(tmp_path):
     values = [0.1, 1 / 3, 1e-300, -0.0, float(np.nextafter(1, 2)), float("inf")]
     record = Checkpoint(tmp_path / "run", "x")
-    record.add("a", values)
+    record["a"] = values
     again = Checkpoint(tmp_path / "run", "x")
     assert [v.hex() for v in again["a"]] == [v.hex() for v in values]
     assert list(again) == ["a"]

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
@@ -349,12 +349,12 @@ class Running(Telling):
         "after it was stopped, the command continues from there.",
     ] = False
 
-    def record(self, path: str | None) -> Path | None:
-        """The file of finished work, beside the file that a command writes at its end; None without --resume."""
+    @contextmanager
+    def recorded(self, path: str | None) -> Iterator[Json]:
+        """Parameters of estimators and searches; where work is recorded beside a file, until the work has ended."""
         if self.resume and path is None:
             raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
-        return Path(f"{path}.checkpoint") if self.resume else None
-
-    def parameters(self, record: Path | None) -> Json:
-        """The same for estimators and searches; `record` is the file of finished work."""
-        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": self.verbose}
+        record = Path(f"{path}.checkpoint") if self.resume else None
+        yield {"n_jobs": self.jobs, "checkpoint": record, "verbose": self.verbose}
+        if record is not None:
+            record.unlink(missing_ok=True)

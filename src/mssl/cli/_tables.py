@@ -82,6 +82,7 @@ class Training:
     dropped: int = 0
     given: Json = field(default_factory=dict)  # in their layout: X, y, tasks, sample_weight, offset, groups, order
     edges: list[tuple[int, int, float]] | None = None
+    moments: Moments | None = None  # in the place of rows
 
     @property
     def aligned(self) -> bool:
@@ -133,6 +134,8 @@ class Training:
 
     def fit(self, model: Any) -> Any:
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
+        if self.moments is not None:
+            return model.fit_moments(self.moments)
         known = signature(model.fit).parameters
         given = {name: values for name, values in self.given.items() if values is not None and name in known}
         return model.fit(**(given | {"X": self.features}))
@@ -267,9 +270,7 @@ _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "missing_target", "edges", "report")
 
 
-def read_moments(
-    address: str, model: Any, method: str, progress: bool, table: TableOptions, beside: Json
-) -> tuple[Training, Moments]:
+def read_moments(address: str, model: Any, method: str, progress: int, table: TableOptions, beside: Json) -> Training:
     """Moments of all files that a pattern or a folder names.
 
     Parameters
@@ -278,7 +279,7 @@ def read_moments(
         Of the cluster's scheduler, or "local" for workers on this machine, which listen to nobody else.
     model, method : estimator and str
         What is fitted; it says how many folds to keep apart.
-    progress : bool
+    progress : int
         Whether to show Dask's bar.
     table : TableOptions
         What the columns mean.
@@ -327,7 +328,8 @@ def read_moments(
         raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
     whole = moments.together()
     schema = TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
-    return Training(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
+    varies = bool(np.any(whole.yy > 0))
+    return Training(schema=schema, family="gaussian", counts=whole.n, varies=varies, moments=moments)
 
 
 def find_files(pattern: str) -> list[str]:

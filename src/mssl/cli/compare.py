@@ -59,12 +59,10 @@ def compare(
     training = read_training(table, edges)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = methods or [alone, "pooled", "p-mssl", BAYESIAN]
-    record = run.record(f"{Path(table.data).name}.compare")
-    outcome = cross_validate(training, names, folds, run.seed, **run.parameters(record))
-    if picture is not None:
-        draw_comparison(outcome, picture)
-    if record is not None:
-        record.unlink()
+    with run.recorded(f"{Path(table.data).name}.compare") as how:
+        outcome = cross_validate(training, names, folds, run.seed, **how)
+        if picture is not None:
+            draw_comparison(outcome, picture)
     run.tell(outcome, _show_comparison)
 
 
@@ -179,23 +177,20 @@ def select(
     import mssl
 
     check_target(save, table.data)
-    record = run.record(save)
-    training = read_training(table)
-    given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
-    selection = mssl.StabilitySelection(
-        training.prepare(make_estimator(method, training.family, given), method),
-        threshold=threshold,
-        n_subsamples=subsamples,
-        subsample=subsample,
-        random_state=run.seed,
-        **run.parameters(record),
-    )
-    training.fit(selection)
-    forget_running(selection)
-    if save is not None:
-        mssl.save(selection, save)
-    if record is not None:
-        record.unlink(missing_ok=True)
+    with run.recorded(save) as how:
+        training = read_training(table)
+        given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
+        selection = mssl.StabilitySelection(
+            training.prepare(make_estimator(method, training.family, given), method),
+            threshold=threshold,
+            n_subsamples=subsamples,
+            subsample=subsample,
+            random_state=run.seed,
+            **how,
+        )
+        forget_running(training.fit(selection))
+        if save is not None:
+            mssl.save(selection, save)
     edges = selection.graph_.support()
     facts = {
         "tasks": len(selection.tasks_),

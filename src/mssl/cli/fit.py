@@ -25,7 +25,6 @@ from mssl.cli._options import (
     print_table,
 )
 from mssl.cli._tables import TableOptions, Training, read_moments, read_training
-from mssl.data.moments import Moments
 from mssl.files.models import certificate
 from mssl.graph.export import short_name
 from mssl.graph.geometry import display
@@ -84,38 +83,31 @@ def fit(
     """
     check_target(save, table.data)
     check_target(report, table.data, save)
-    record = run.record(save)
-    how = {"seed": run.seed, **run.parameters(record)}
-    moments = None
-    if dask is None:
-        training = read_training(table, edges)
-        method = method or _usual_method(training, fixed)
+    with run.recorded(save) as how:
+        if dask is None:
+            training = read_training(table, edges)
+            method, family = method or _usual_method(training, fixed), training.family
+        else:
+            method, family = method or "p-mssl", "gaussian"
         began = time.perf_counter()
-        model = make_estimator(method, training.family, fixed, **how)
-    else:
-        method = method or "p-mssl"
-        began = time.perf_counter()
-        model = make_estimator(method, "gaussian", fixed, **how)
-        training, moments = read_moments(
-            dask, model, method, bool(run.verbose), table, {"edges": edges, "report": report}
-        )
-    _learn(model, method, training, moments, fixed, run)
-    if record is not None and not record.exists():
-        warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
-    forget_running(model)
-    summary = summarise(model, training, method, fixed, time.perf_counter() - began)
-    if save is not None:
-        summary["file"] = str(mssl.save(model, save, notes={k: v for k, v in summary.items() if k in _NOTES}))
-        if record is not None:
-            record.unlink(missing_ok=True)
+        model = make_estimator(method, family, fixed, seed=run.seed, **how)
+        if dask is not None:
+            training = read_moments(dask, model, method, run.verbose, table, {"edges": edges, "report": report})
+        _learn(model, method, training, fixed, run)
+        if run.resume and not how["checkpoint"].exists():
+            warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
+        forget_running(model)
+        summary = summarise(model, training, method, fixed, time.perf_counter() - began)
+        if save is not None:
+            summary["file"] = str(mssl.save(model, save, notes={k: v for k, v in summary.items() if k in _NOTES}))
     if report is not None:
         from mssl.report import write
 
-        given = training.given
-        rows = (training.features, given["y"], *([] if training.aligned else [np.asarray(given["tasks"])]))
-        shown = rows if given["offset"] is None else None  # the page's scores know no offsets
+        given, tasks = training.given, None if training.aligned else np.asarray(training.given["tasks"])
+        # The page's scores know no offsets.
+        rows = (training.features, given["y"], tasks) if given["offset"] is None else None
         stability = getattr(model, "stability_", None)
-        summary["report"] = str(write(model, report, data=shown, held_out=False, stability=stability))
+        summary["report"] = str(write(model, report, data=rows, held_out=False, stability=stability))
     run.tell(summary, show, quiet=run.quiet)
 
 
@@ -127,7 +119,7 @@ def _usual_method(training: Training, fixed: Json) -> str:
     return BAYESIAN if set(fixed) <= set(known) else "p-mssl"
 
 
-def _learn(model: Any, method: str, training: Training, moments: Moments | None, fixed: Json, run: Running) -> None:
+def _learn(model: Any, method: str, training: Training, fixed: Json, run: Running) -> None:
     """Fit a model to rows or to moments, with the folds, the graph and the search that suit the table."""
     known, n_tasks, n_rows = model.get_params(deep=False), len(training.counts), int(training.counts.sum())
     if run.jobs not in (None, 1) and "n_jobs" not in known:
@@ -147,14 +139,13 @@ def _learn(model: Any, method: str, training: Training, moments: Moments | None,
         )
     told = f"{n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted."
     _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, told)
-    if moments is not None:
-        model.fit_moments(moments)
-    else:
+    if training.moments is None:
         if run.seed and "cv" in known:
             model.set_params(cv=training.drawn_folds(5, run.seed))
         if training.edges is not None and lacks_graph(model) is None:
             raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
-        training.fit(training.prepare(model, method))
+        training.prepare(model, method)
+    training.fit(model)
     training.schema.attach(model)
 
 

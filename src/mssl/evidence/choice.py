@@ -235,7 +235,7 @@ class Trials:
                 made = self._forecast(candidate, len(self.folds))
                 arrays = made.arrays().items()
                 kept = {name: part if self.record.path is None else part.tolist() for name, part in arrays}
-                self.record.add(candidate.name, kept)
+                self.record[candidate.name] = kept
             whole = self.forecast(candidate)
             y, counts = self.data.y[self.rows], self.row_weights()
             self.calibrations[candidate] = calibrate(whole, y, counts)

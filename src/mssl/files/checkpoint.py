@@ -14,7 +14,8 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -42,7 +43,7 @@ class CheckpointError(MSSLError, OSError):
     """A checkpoint cannot be read or written, or belongs to other data or settings."""
 
 
-class Checkpoint(Mapping[str, Any]):
+class Checkpoint(UserDict[str, Any]):
     """Finished pieces of work by name; values are what JSON can hold (floats are kept exactly).
 
     Parameters
@@ -57,7 +58,7 @@ class Checkpoint(Mapping[str, Any]):
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Checkpoint(Path(folder) / "run", "abc").add("fold 0", [0.1])
+    ...     Checkpoint(Path(folder) / "run", "abc")["fold 0"] = [0.1]
     ...     Checkpoint(Path(folder) / "run", "abc")["fold 0"]
     [0.1]
     """
@@ -65,8 +66,8 @@ class Checkpoint(Mapping[str, Any]):
     def __init__(self, path: str | os.PathLike[str] | None, identity: str) -> None:
         if not isinstance(path, str | os.PathLike | None):
             raise refused("checkpoint", path, "give the path of a file, or None")
+        super().__init__()
         self.path = None if path is None else Path(path)
-        self._done: Json = {}
         if self.path is not None:
             self._open(self.path, identity)
 
@@ -83,20 +84,11 @@ class Checkpoint(Mapping[str, Any]):
         rows = (data.X, data.y, data.weights, data.offsets, data.groups, data.order, data.tasks.tolist())
         return cls(estimator.checkpoint, fingerprint(*rows, settings, *decided))
 
-    def __getitem__(self, key: str) -> Any:
-        return self._done[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._done)
-
-    def __len__(self) -> int:
-        return len(self._done)
-
-    def add(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: Any) -> None:
         """Record a finished piece of work; it is on the disk when this returns."""
         if self.path is not None:
             append_line(self.path, _line({"key": key, "value": value}), CheckpointError)
-        self._done[key] = value
+        self.data[key] = value
 
     def _open(self, path: Path, identity: str) -> None:
         """Begin a file, or go on after the finished work that it holds."""
@@ -117,7 +109,7 @@ class Checkpoint(Mapping[str, Any]):
             _accept(path, found, identity)
             # The head of a second file in the same place tells of no finished piece of work.
             done = [*takewhile(_is_finished, (record or {} for record in records))]
-            self._done = {record["key"]: record["value"] for record in done}
+            self.data = {record["key"]: record["value"] for record in done}
             keep_lines(path, lines[: 1 + len(done)])
         except CheckpointError:
             raise
@@ -125,7 +117,7 @@ class Checkpoint(Mapping[str, Any]):
             raise CheckpointError(
                 f"The checkpoint {path} cannot be read and continued ({error}); give another path."
             ) from error
-        _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
+        _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self))
 
 
 def _accept(path: Path, header: Json, identity: str) -> None:

@@ -97,18 +97,13 @@ WORDS = {
     for name in names.split()
 }
 # What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
-_INPUTS = (
-    "mssl.estimators.spec.LaterErrors",
-    "mssl.graph.tests.LazyEvidence",
-    "mssl.graph.tests.Residuals",
-    "mssl.graph.information.RelationInput",
-    "mssl.graph.information.Occasions",
-    "mssl.solvers.quadratic.Quadratic",
-    "mssl.solvers.quadratic.Rows",
-    "mssl.data.design.Design",
-    "mssl.data.design.DenseBlocks",
-    "mssl.data.design.SparseBlocks",
-)
+_INPUTS = {
+    "mssl.estimators.spec": "LaterErrors",
+    "mssl.graph.tests": "LazyEvidence Residuals",
+    "mssl.graph.information": "RelationInput Occasions",
+    "mssl.solvers.quadratic": "Quadratic Rows",
+    "mssl.data.design": "Design DenseBlocks SparseBlocks",
+}
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 # Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
@@ -272,7 +267,8 @@ def skops_types() -> list[str]:
     >>> model = skops.io.load("model.skops", trusted=mssl.skops_types())  # doctest: +SKIP
     """
     classes = (_class_of(word) for word, home in WORDS.items() if home.startswith("mssl."))
-    return [*(f"{cls.__module__}.{cls.__qualname__}" for cls in classes), *_INPUTS]
+    more = (f"{home}.{name}" for home, names in _INPUTS.items() for name in names.split())
+    return [*(f"{cls.__module__}.{cls.__qualname__}" for cls in classes), *more]
 
 
 def belongs_to_run(name: str, value: object) -> bool:

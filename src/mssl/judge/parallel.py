@@ -52,7 +52,7 @@ class Workers:
         self.progress.stage(stage, len(pieces))
         self.progress.advance(len(pieces) - len(left))
         for name, value in _results(function, left, self.n_jobs):
-            self.checkpoint.add(name, value)
+            self.checkpoint[name] = value
             self.progress.advance()
         return {name: self.checkpoint[name] for name, _ in pieces}
 
