@@ -23,18 +23,7 @@ from mssl.data.inputs import listing, number_tasks
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.data.moments import Moments
 from mssl.exceptions import DataError, MSSLError, NotAlignedError, ParameterError, require
-from mssl.files.tables import (
-    Missing,
-    TableSchema,
-    blank_twins,
-    check_tasks,
-    detect_family,
-    learn_schema,
-    read_table,
-    read_task_column,
-    release_memory,
-    text_target,
-)
+from mssl.files import tables
 from mssl.methods import Family, lacks_graph
 
 
@@ -63,7 +52,8 @@ class TableOptions:
     ] = None
     family: Annotated[Family, "Kind of target."] = "auto"
     missing: Annotated[
-        Missing, "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them."
+        tables.Missing,
+        "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them.",
     ] = "error"
     missing_target: Annotated[
         Literal["error", "drop"] | None,
@@ -75,7 +65,7 @@ class TableOptions:
 class Training:
     """A table to be fitted: what its columns mean, what is told of it, and what `fit` takes, where rows are here."""
 
-    schema: TableSchema
+    schema: tables.TableSchema
     family: str
     counts: Index  # rows of each task
     varies: bool  # whether the target takes two values in some task
@@ -153,22 +143,22 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     if len({task, target, *beside}) < 2 + len(beside):
         raise click.UsageError("One column has two roles; give --task, --target, --weight and --offset different ones.")
     codes, wanted = table.categorical or [], {task, target, *(table.features or ()), *beside}
-    found = read_table(
+    found = tables.read_table(
         table.data,
         columns=None if table.features is None else [task, target, *table.features, *beside],
         drop=list(set(drop) - wanted),
         text=[task, *labelled, *codes],
     )
     how: Json = {"missing": table.missing, "offset": table.offset, "categorical": codes}
-    schema = learn_schema(found, task, target, features=table.features, drop=[*drop, *beside], **how)
+    schema = tables.learn_schema(found, task, target, features=table.features, drop=[*drop, *beside], **how)
     truth = found[target].truth
     labels = {name: column_labels(found.take(name), name) for name in labelled}
     encoded = schema.encode(
         found, with_target=True, by_task=True, training=True, missing_target=table.missing_target, weight=table.weight
     )
-    release_memory()
+    tables.release_memory()
     names, of_row = number_tasks(encoded.tasks)
-    for twins in blank_twins(names.tolist()):
+    for twins in tables.blank_twins(names.tolist()):
         warn(
             f"the tasks {listing(twins)} differ only in blanks; they are fitted as different tasks. "
             f"If they are one, correct the column {task!r}."
@@ -176,11 +166,11 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     if table.features is None:
         hint_at_row_ids(encoded.X, schema.columns)
     y = encoded.target
-    family = detect_family(y, target) if table.family == "auto" else table.family
+    family = tables.detect_family(y, target) if table.family == "auto" else table.family
     if len(y) < 2:
         raise DataError(f"{table.data!r} has one row that can be used; give at least two, of which a task can learn.")
     if family != "binary" and y.dtype.kind == "U":
-        raise text_target(y, target)
+        raise tables.text_target(y, target)
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
     varies = bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1])))
@@ -232,13 +222,13 @@ def _sortable(times: Labels) -> Labels:
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     """Pairs of places among the tasks, and weights, from a table of task names."""
-    names = read_table(path).names
+    names = tables.read_table(path).names
     if len(names) < 2:
         raise DataError(f"{path!r} has one column; give two columns of task names, and one of weights if edges differ.")
     weighted = ["weight"] if "weight" in names[2:] else []
-    table = read_table(path, columns=[*names[:2], *weighted], text=names[:2])
-    ends = [read_task_column(table[name], name).tolist() for name in names[:2]]
-    check_tasks([*ends[0], *ends[1]], tasks)
+    table = tables.read_table(path, columns=[*names[:2], *weighted], text=names[:2])
+    ends = [tables.read_task_column(table[name], name).tolist() for name in names[:2]]
+    tables.check_tasks([*ends[0], *ends[1]], tasks)
     weights = table["weight"].numbers() if weighted else np.ones(len(ends[0]))
     place = {task: k for k, task in enumerate(tasks)}
     edges = [(place[a], place[b], float(weight)) for a, b, weight in zip(*ends, weights, strict=True)]
@@ -327,7 +317,7 @@ def read_moments(address: str, model: Any, method: str, progress: int, table: Ta
             raise
         raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
     whole = moments.together()
-    schema = TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
+    schema = tables.TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
     varies = bool(np.any(whole.yy > 0))
     return Training(schema=schema, family="gaussian", counts=whole.n, varies=varies, moments=moments)
 

@@ -10,18 +10,7 @@ import numpy as np
 
 from mssl._typing import Json
 from mssl._validation import refused
-from mssl.cli._options import (
-    OUTPUT,
-    PATH,
-    Settings,
-    Telling,
-    check_picture,
-    check_target,
-    command,
-    in_options,
-    plain,
-    print_facts,
-)
+from mssl.cli import _options as cli
 
 Region: TypeAlias = tuple[float, float, float, float]
 
@@ -59,11 +48,11 @@ _RIVALS = (
 )
 
 
-@command
+@cli.command
 def climate(
     *,
     members: Annotated[tuple[str, ...], "Files of the models; a pattern such as 'cmip/*.nc'.", {"multiple": True}],
-    observations: Annotated[str, "File of the observation.", PATH],
+    observations: Annotated[str, "File of the observation.", cli.PATH],
     variable: Annotated[str | None, "Variable to combine, such as tas; needed where files have several."] = None,
     observed_variable: Annotated[str | None, "Its name in the observation's file, where it is another one."] = None,
     region: Annotated[Region | None, "west,east,south,north in degrees.", {"type": str, "callback": _region}] = None,
@@ -75,11 +64,13 @@ def climate(
         Literal["bilinear", "nearest"], "How members are brought to the observation's grid."
     ] = "bilinear",
     all_cells: Annotated[bool, "Keep cells at sea."] = False,
-    fixed: Settings,
-    output: Annotated[str | None, "NetCDF file to write.", OUTPUT] = None,
-    picture: Annotated[str | None, "Maps of gains and leading members to write (.png, .pdf or .svg).", PATH] = None,
-    save: Annotated[str | None, "File of the fitted model to write (.npz), for mssl graph and report.", PATH] = None,
-    run: Telling,
+    fixed: cli.Settings,
+    output: Annotated[str | None, "NetCDF file to write.", cli.OUTPUT] = None,
+    picture: Annotated[str | None, "Maps of gains and leading members to write (.png, .pdf or .svg).", cli.PATH] = None,
+    save: Annotated[
+        str | None, "File of the fitted model to write (.npz), for mssl graph and report.", cli.PATH
+    ] = None,
+    run: cli.Telling,
 ) -> None:
     r"""Combine climate models with observations, one task per grid cell, and say how good that is.
 
@@ -112,8 +103,8 @@ def climate(
     # Path.glob takes no absolute patterns.
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
     for target in (output, save):
-        check_target(target, observations, *paths)
-    check_picture(picture, observations, *paths)
+        cli.check_target(target, observations, *paths)
+    cli.check_picture(picture, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", fixed, verbose=run.verbose)
@@ -137,7 +128,7 @@ def climate(
     answer.attrs["method"] = method
     figure = None if picture is None else plot_combination(answer)[0].figure
     if save is not None:  # the error is NaN where nothing was observed in the years of testing
-        notes = {name: plain(answer.attrs[name]) for name in ("combined", "train_years", "rmse")}
+        notes = {name: cli.plain(answer.attrs[name]) for name in ("combined", "train_years", "rmse")}
         mssl.save(fitted, save, notes=notes)
     if output is not None:
         write_dataset(answer, output)
@@ -150,7 +141,7 @@ def climate(
         "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
         **{name: value for name, value in answer.attrs.items() if name not in of_file},
-        "warning": in_options(answer.attrs["comment"]) if "comment" in answer.attrs else None,
+        "warning": cli.in_options(answer.attrs["comment"]) if "comment" in answer.attrs else None,
         "file": output,
         "picture": picture,
         "model": save,
@@ -174,7 +165,7 @@ def _show(facts: Json, units: str) -> None:
     change, error = f"{facts['members_change']:+.3g} {units}", f"standard error {facts['members_change_se']:.2g}"
     kept = f"the combination keeps {round(facts['change_kept'], 2) + 0.0:.0%} of it"
     lines.append(("change", f"{change} from training to testing in the members' mean, {error}; {kept}"))
-    print_facts([*lines, *(("written", facts[name] or None) for name in ("file", "picture", "model"))])
+    cli.print_facts([*lines, *(("written", facts[name] or None) for name in ("file", "picture", "model"))])
 
 
 def _errors(facts: Json, units: str) -> list[tuple[str, str]]:

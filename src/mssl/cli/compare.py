@@ -9,19 +9,7 @@ import click
 import numpy as np
 
 from mssl._typing import Json
-from mssl.cli._options import (
-    PATH,
-    Edges,
-    Names,
-    Running,
-    check_picture,
-    check_target,
-    command,
-    forget_running,
-    print_facts,
-    print_table,
-    standard_output,
-)
+from mssl.cli import _options as cli
 from mssl.cli._tables import TableOptions, Training, read_training
 from mssl.data.folds import Folds
 from mssl.exceptions import DataError
@@ -31,17 +19,17 @@ from mssl.methods import BAYESIAN, make_estimator
 _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 
 
-@command
+@cli.command
 def compare(
     *,
     table: TableOptions,
-    edges: Edges = None,
+    edges: cli.Edges = None,
     methods: Annotated[
-        Names, "Methods to compare, separated by commas; the first is the one that others are held to."
+        cli.Names, "Methods to compare, separated by commas; the first is the one that others are held to."
     ] = None,
     folds: Annotated[int, "Parts to test on in turn.", {"type": click.IntRange(2, 50)}] = 5,
-    picture: Annotated[str | None, "Picture of the comparison to write (.png, .pdf or .svg).", PATH] = None,
-    run: Running,
+    picture: Annotated[str | None, "Picture of the comparison to write (.png, .pdf or .svg).", cli.PATH] = None,
+    run: cli.Running,
 ) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
@@ -55,7 +43,7 @@ def compare(
       mssl compare weather.csv --task station --target temp --picture methods.png --jobs -1
       mssl compare pairs.csv --task pair --target label --methods logistic,pooled,p-mssl --json
     """
-    check_picture(picture, table.data)
+    cli.check_picture(picture, table.data)
     training = read_training(table, edges)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = methods or [alone, "pooled", "p-mssl", BAYESIAN]
@@ -107,7 +95,7 @@ def _show_comparison(outcome: Json) -> None:
         share = f"{less['deviance']:.3g} ± {less['standard_error']:.2g} ({_share(less)})" if less else "—"
         rows.append([method, *scores, *([share] if others else [])])
     last = [f"less deviance than {first}"] if others else []
-    print_table(["method", *names, *last], rows, f"Rows not fitted on: means over {outcome['folds']} test parts")
+    cli.print_table(["method", *names, *last], rows, f"Rows not fitted on: means over {outcome['folds']} test parts")
     if others:
         _show_gains(outcome["tasks"], first, others)
     click.echo("± is one standard error over the test parts, which allows for the rows that training parts share.")
@@ -117,10 +105,10 @@ def _show_gains(tasks: list[Json], first: str, others: list[str]) -> None:
     """Print what each task gains, best first."""
     gains = [(row["task"], *(row["gain"][name] for name in others)) for row in tasks]
     gains.sort(key=lambda row: -row[-1]["share"])
-    whole = len(gains) <= _SHOWN or not standard_output().isatty()
+    whole = len(gains) <= _SHOWN or not cli.standard_output().isatty()
     shown = gains if whole else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
     title = f"Gain of each task over {first} (share of its deviance on rows not seen)"
-    print_table(["task", *others], [[task, *map(_share, row)] for task, *row in shown], title)
+    cli.print_table(["task", *others], [[task, *map(_share, row)] for task, *row in shown], title)
     lost = sum(row[-1]["share"] < 0 for row in gains)
     clear = sum(row[-1]["share"] < -2 * row[-1]["share_error"] for row in gains)
     click.echo(
@@ -150,7 +138,7 @@ def draw_comparison(outcome: Json, path: str) -> None:
     figure.savefig(path, dpi=200)
 
 
-@command
+@cli.command
 def select(
     *,
     table: TableOptions,
@@ -163,8 +151,8 @@ def select(
         Literal["features", "samples", "coefficients"],
         "Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
     ] = "features",
-    save: Annotated[str | None, "File (.npz) to write the selection to, for mssl graph.", PATH] = None,
-    run: Running,
+    save: Annotated[str | None, "File (.npz) to write the selection to, for mssl graph.", cli.PATH] = None,
+    run: cli.Running,
 ) -> None:
     r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
 
@@ -176,7 +164,7 @@ def select(
     """
     import mssl
 
-    check_target(save, table.data)
+    cli.check_target(save, table.data)
     with run.recorded(save) as how:
         training = read_training(table)
         given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
@@ -188,7 +176,7 @@ def select(
             random_state=run.seed,
             **how,
         )
-        forget_running(training.fit(selection))
+        cli.forget_running(training.fit(selection))
         if save is not None:
             mssl.save(selection, save)
     edges = selection.graph_.support()
@@ -202,9 +190,9 @@ def select(
 
     def show(document: Json) -> None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
-        print_facts((words.get(name, name), value) for name, value in facts.items())
-        listed = edges[: _SHOWN if standard_output().isatty() else None]
-        print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")
+        cli.print_facts((words.get(name, name), value) for name, value in facts.items())
+        listed = edges[: _SHOWN if cli.standard_output().isatty() else None]
+        cli.print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")
 
     document = facts | {"stable_edges": [edge._asdict() for edge in edges]}
     run.tell(document, show, quiet=run.quiet and save is not None)

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from mssl._typing import Json
-from mssl.cli._options import OUTPUT, Answer, File, Jobs, check_target, command, print_table
+from mssl.cli import _options as cli
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Name: TypeAlias = Annotated[str, ""]
 
 
-@partial(command, kind=click.Group, invoke_without_command=True)
-def datasets(*, answer: Answer) -> None:
+@partial(cli.command, kind=click.Group, invoke_without_command=True)
+def datasets(*, answer: cli.Answer) -> None:
     r"""List, fetch and export data sets to try things on.
 
     \b
@@ -37,8 +37,8 @@ def datasets(*, answer: Answer) -> None:
         click.get_current_context().invoke(listed, as_json=answer.as_json)
 
 
-@command
-def listed(*, answer: Answer) -> None:
+@cli.command
+def listed(*, answer: cli.Answer) -> None:
     r"""List the data sets: what they hold, and whether they are here.
 
     \b
@@ -49,11 +49,11 @@ def listed(*, answer: Answer) -> None:
 
     entries = available()
     rows = [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries]
-    answer.tell(entries, lambda _: print_table(["name", "present", "what"], rows))
+    answer.tell(entries, lambda _: cli.print_table(["name", "present", "what"], rows))
 
 
-@command
-def fetch(*, name: Name, answer: Answer) -> None:
+@cli.command
+def fetch(*, name: Name, answer: cli.Answer) -> None:
     r"""Download the files of the data set NAME once, and check them.
 
     \b
@@ -67,16 +67,16 @@ def fetch(*, name: Name, answer: Answer) -> None:
     answer.tell({"name": name, "files": files}, lambda _: click.echo(told))
 
 
-@command
+@cli.command
 def export(
     *,
     name: Name,
-    path: File,
+    path: cli.File,
     subsample: Annotated[
         int | None, "Rows per task, where the data set allows it.", {"type": click.IntRange(min=1)}
     ] = None,
     seed: Annotated[int, "Which rows --subsample takes."] = 0,
-    answer: Answer,
+    answer: cli.Answer,
 ) -> None:
     r"""Write the data set NAME as a table to PATH.
 
@@ -91,7 +91,7 @@ def export(
     from mssl.exceptions import ParameterError
 
     options: Json = {} if subsample is None else {"subsample": subsample, "random_state": seed}
-    check_target(path)
+    cli.check_target(path)
     try:
         written = write(name, path, **options)
     except TypeError as error:
@@ -109,15 +109,15 @@ datasets.add_command(fetch)
 datasets.add_command(export)
 
 
-@command
+@cli.command
 def reproduce(
     *,
     name: Annotated[str | None, ""] = None,
-    output: Annotated[str | None, "Folder to write to; by default the experiment's name.", OUTPUT] = None,
+    output: Annotated[str | None, "Folder to write to; by default the experiment's name.", cli.OUTPUT] = None,
     quick: Annotated[bool, "A small version that takes less than a minute."] = False,
     resume: Annotated[bool, "Continue with the records that the folder already holds."] = False,
     jobs: Annotated[int, "Worker processes; -1 takes all cores."] = 1,
-    answer: Answer,
+    answer: cli.Answer,
 ) -> None:
     r"""Run the experiment NAME of the paper end to end and write its tables, figures and page.
 
@@ -134,7 +134,7 @@ def reproduce(
     if name is None:
         experiments = available()
         document = [{"name": short, "title": title} for short, title in experiments]
-        answer.tell(document, lambda _: print_table(["name", "what"], experiments))
+        answer.tell(document, lambda _: cli.print_table(["name", "what"], experiments))
         return
     page = run(name, output or name, quick=quick, resume=resume, jobs=jobs)
     answer.tell({"name": name, "page": str(page)}, lambda _: click.echo(f"Page written to {page}"))
@@ -143,12 +143,12 @@ def reproduce(
 GROUPS = {"tasks 1–4": range(4), "tasks 5–10": range(4, 10), "outliers 11–13": range(10, 13)}
 
 
-@command
+@cli.command
 def demo(
     *,
     seeds: Annotated[int, "Data sets to draw.", {"type": click.IntRange(1, 1000)}] = 5,
-    output: Annotated[str, "Folder for the pictures.", OUTPUT] = "mssl-demo",
-    jobs: Jobs = None,
+    output: Annotated[str, "Folder for the pictures.", cli.OUTPUT] = "mssl-demo",
+    jobs: cli.Jobs = None,
 ) -> None:
     r"""See what mssl does: the paper's synthetic problem, 13 tasks in two clusters and three outliers.
 
@@ -193,7 +193,7 @@ def demo(
     for name, members in GROUPS.items():
         means = [by_task[:, list(members)].mean(axis=1) for by_task in stacked.values()]
         rows.append([name, *(f"{m.mean():.3f} ± {m.std():.3f}" for m in means)])
-    print_table(["tasks", *errors], rows, title="Test RMSE (mean ± sd over data sets; the noise alone gives 1)")
+    cli.print_table(["tasks", *errors], rows, title="Test RMSE (mean ± sd over data sets; the noise alone gives 1)")
     found, missed, false = (sum(counts) / seeds for counts in zip(*edges, strict=True))
     click.echo(f"\nEdges of the task graph, on average: {found:.1f} found, {missed:.1f} missed, {false:.1f} false.")
     pictures = {folder / f"{name}.png": figure for name, figure in _draw(stacked, model, data).items()}

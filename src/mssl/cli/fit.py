@@ -12,18 +12,7 @@ import numpy as np
 import mssl
 from mssl._typing import Json
 from mssl._validation import warn
-from mssl.cli._options import (
-    PATH,
-    Edges,
-    Running,
-    Settings,
-    check_target,
-    command,
-    forget_running,
-    in_options,
-    print_facts,
-    print_table,
-)
+from mssl.cli import _options as cli
 from mssl.cli._tables import TableOptions, Training, read_moments, read_training
 from mssl.files.models import certificate
 from mssl.graph.export import short_name
@@ -46,25 +35,25 @@ _SHORT_SEARCH: Json = {
 }
 
 
-@command
+@cli.command
 def fit(
     *,
     table: TableOptions,
-    edges: Edges = None,
+    edges: cli.Edges = None,
     method: Annotated[
         str | None,
         "bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts, with --dask and with "
         "--set of its parameters p-mssl]",
     ] = None,
-    save: Annotated[str | None, "Model file (.npz) to write.", PATH] = None,
-    report: Annotated[str | None, "HTML page to write, with all there is to see.", PATH] = None,
+    save: Annotated[str | None, "Model file (.npz) to write.", cli.PATH] = None,
+    report: Annotated[str | None, "HTML page to write, with all there is to see.", cli.PATH] = None,
     dask: Annotated[
         str | None,
         "Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
         {"is_flag": False, "flag_value": "local", "metavar": "[ADDRESS|local]"},
     ] = None,
-    fixed: Settings,
-    run: Running,
+    fixed: cli.Settings,
+    run: cli.Running,
 ) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
 
@@ -81,8 +70,8 @@ def fit(
       mssl fit weather.csv --task station --target temp --save model.npz --jobs -1 --resume
       mssl fit 'readings/*.parquet' --task sensor --target value --dask local --save model.npz
     """
-    check_target(save, table.data)
-    check_target(report, table.data, save)
+    cli.check_target(save, table.data)
+    cli.check_target(report, table.data, save)
     with run.recorded(save) as how:
         if dask is None:
             training = read_training(table, edges)
@@ -96,7 +85,7 @@ def fit(
         _learn(model, method, training, fixed, run)
         if run.resume and not how["checkpoint"].exists():
             warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
-        forget_running(model)
+        cli.forget_running(model)
         summary = summarise(model, training, method, fixed, time.perf_counter() - began)
         if save is not None:
             summary["file"] = str(mssl.save(model, save, notes={k: v for k, v in summary.items() if k in _NOTES}))
@@ -119,7 +108,7 @@ def _usual_method(training: Training, fixed: Json) -> str:
     return BAYESIAN if set(fixed) <= set(known) else "p-mssl"
 
 
-def _learn(model: Any, method: str, training: Training, fixed: Json, run: Running) -> None:
+def _learn(model: Any, method: str, training: Training, fixed: Json, run: cli.Running) -> None:
     """Fit a model to rows or to moments, with the folds, the graph and the search that suit the table."""
     known, n_tasks, n_rows = model.get_params(deep=False), len(training.counts), int(training.counts.sum())
     if run.jobs not in (None, 1) and "n_jobs" not in known:
@@ -238,7 +227,7 @@ def show(summary: Json) -> None:
     low, high = summary["rows_per_task"]
     proof, dropped = summary["certificate"], summary["rows_dropped"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
-    origin = f", from {in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
+    origin = f", from {cli.in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
     if summary["support"] and summary["expected_false_edges"] is not None:
         origin += f": at most {summary['expected_false_edges']:.2g} of them are expected to be false"
     chosen = (f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in summary["parameters"].items())
@@ -261,7 +250,7 @@ def show(summary: Json) -> None:
         ("saved", summary.get("file")),
         ("report", summary.get("report")),
     ]
-    print_facts(facts)
+    cli.print_facts(facts)
     if summary["strongest_edges"]:
         rows = [[*list(edge.values())[:5], edge["q"]] for edge in summary["strongest_edges"]]
-        print_table(["task", "task", "weight", "low", "high", "q"], rows, "Strongest edges")
+        cli.print_table(["task", "task", "weight", "low", "high", "q"], rows, "Strongest edges")

@@ -11,37 +11,28 @@ import click
 import numpy as np
 from sklearn.base import is_classifier
 
-from mssl._typing import Index, Json, Labels
+from mssl._typing import Array, Index, Json
 from mssl._validation import warn
-from mssl.cli._options import (
-    OUTPUT,
-    PATH,
-    Answer,
-    File,
-    SafeCSV,
-    check_target,
-    command,
-    json_text,
-    print_facts,
-    print_json,
-    print_result,
-    print_table,
-    standard_output,
-)
-from mssl.exceptions import ModelFileError
+from mssl.cli import _options as cli
+from mssl.cli._tables import column_labels
+from mssl.data.encoding import ColumnSchema, FeatureEncoder
+from mssl.estimators.prediction import predict_given
+from mssl.exceptions import DataError, ModelFileError
+from mssl.files import formats, models, tables
 from mssl.graph.export import safe_cells
+from mssl.graph.geometry import display
 
 _SHARE: Json = {"metavar": "SHARE", "type": click.FloatRange(0, 1, min_open=True, max_open=True)}
 _COLUMN: Json = {"metavar": "COLUMN"}
 
 
-@command
+@cli.command
 def predict(
     *,
-    model: File,
-    data: File,
+    model: cli.File,
+    data: cli.File,
     output: Annotated[
-        str | None, "File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.", OUTPUT
+        str | None, "File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.", cli.OUTPUT
     ] = None,
     known: Annotated[
         str | None,
@@ -62,8 +53,8 @@ def predict(
     ] = None,
     offset: Annotated[str | None, "Column of offsets; by default the one that mssl fit was given.", _COLUMN] = None,
     task: Annotated[str | None, "Column of tasks, for models of Python that were given tasks=.", _COLUMN] = None,
-    answer: Answer,
-    safe_csv: SafeCSV = None,
+    answer: cli.Answer,
+    safe_csv: cli.SafeCSV = None,
 ) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
@@ -82,70 +73,64 @@ def predict(
       mssl predict visits.npz new.csv --offset log_days
       mssl predict model.npz new.parquet | head
     """
-    from mssl.files.formats import check_ending
-    from mssl.files.models import load
-    from mssl.files.tables import check_tasks, read_task_column
-
     if interval is not None:
         level = interval
         warn(f"--interval {interval:g} is now --level {interval:g}; --interval goes with 0.3.", FutureWarning)
-    check_target(output, model, data)
+    cli.check_target(output, model, data)
     if output is not None and not answer.as_json:
-        check_ending(output)
-    fitted = load(model)
+        formats.check_ending(output)
+    fitted = models.load(model)
     if level is not None and (known is not None or not hasattr(fitted, "predict_interval")):
         raise click.UsageError(
             f"--level is {level:g}; this model has no intervals{' with --known' if known else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
     schema = _schema(fitted, model, offset, task)
-    table = schema.read(data)
-    tasks = read_task_column(table[schema.task], schema.task)
+    if known is not None and not schema.target:
+        raise click.UsageError(f"--known is {known!r}; the model does not know its target's column. Use mssl.load.")
+    table = schema.read(data, with_target=known is not None, labels=[] if known is None else [known])
+    tasks = tables.read_task_column(table[schema.task], schema.task)
     if unseen != "mean" or known is not None:
         refused = "error" in (unseen, fitted.unseen_) or known is not None
-        check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
-    encoded = schema.encode(table, by_task=True)
+        tables.check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
     keys: Json = {schema.task: tasks}
-    if known is None:
-        answers = _answers(fitted, encoded, level, unseen)
-    else:
-        keys[known], answers = _given(fitted, encoded, schema, data, known)
-    here = np.asarray(encoded.rows)
-    columns = keys | {name: _at(here, values, len(tasks)) for name, values in answers.items()}
+    if known is not None:
+        keys[known] = column_labels(table[known], known)
+        targets = np.asarray(tables.target_values(table[schema.target]), dtype=float)
+    encoded = schema.encode(table, by_task=True)
+    answers = _answers(fitted, encoded, level, unseen)
+    if known is not None:
+        occasions = np.unique(keys[known], return_inverse=True)[1]
+        answers = _given(fitted, encoded, answers["prediction"], occasions, targets, known)
+    columns = dict(keys)
+    for name, values in answers.items():
+        columns[name] = np.ma.array(np.empty(len(tasks), values.dtype), mask=True)  # left in rows that cannot be used
+        columns[name][encoded.rows] = values
     labels = fitted.classes_ if is_classifier(fitted) else ()
     names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(known or "", []))]
     _deliver(columns, names, output, answer.as_json, safe_csv)
 
 
-def _at(rows: Index, values: Labels, n_rows: int) -> Labels:
-    """Values of some rows among all rows of the file, masked in the others."""
-    column = np.ma.array(np.empty(n_rows, dtype=values.dtype), mask=True)
-    column[rows] = values
-    return column
-
-
 def _deliver(columns: Json, names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
     """Write columns of one length as the options say; `names` is every name that the table holds."""
-    from mssl.files.formats import is_text, text_file, write_rows, write_table
-
     header, lines = list(columns), _lines(list(columns.values()))
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
         document = {"rows": len(predictions), "predictions": predictions}
         if output is None:
-            print_json(document)
+            cli.print_json(document)
         else:
-            with text_file(output) as stream:
-                stream.write(f"{json_text(document)}\n")
+            with formats.text_file(output) as stream:
+                stream.write(f"{cli.json_text(document)}\n")
     else:
-        shown = output is None and standard_output().isatty()
-        make = safe_cells(names, safe or shown or safe) if output is None or is_text(output) else None
+        shown = output is None and cli.standard_output().isatty()
+        make = safe_cells(names, safe or shown or safe) if output is None or formats.is_text(output) else None
         if make is not None:
             header, lines = [str(make(name)) for name in header], (tuple(map(make, line)) for line in lines)
         if output is None:
-            write_rows(standard_output(), header, lines)
+            formats.write_rows(cli.standard_output(), header, lines)
         else:
-            write_table(output, header, lines)
+            formats.write_table(output, header, lines)
     if output is not None and sys.stdout is not None and sys.stdout.isatty():
         click.echo(f"{len(next(iter(columns.values())))} predictions written to {output}")
 
@@ -163,52 +148,38 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
     return answers
 
 
-def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> tuple[Any, Json]:
-    """The occasion of every row of the file; predictions given its targets that are there, standard deviations."""
-    from mssl.cli._tables import column_labels
-    from mssl.estimators.prediction import predict_given
-    from mssl.exceptions import DataError
-    from mssl.files.formats import read_table
-    from mssl.files.tables import target_values
-
-    if not schema.target:
-        raise click.UsageError(f"--known is {occasion!r}; the model does not know its target's column. Use mssl.load.")
-    table = read_table(data, columns=[occasion, schema.target], text=[occasion])
-    labels = column_labels(table[occasion], occasion)
-    codes = np.unique(labels, return_inverse=True)[1]
-    targets = np.asarray(target_values(table.take(schema.target)), dtype=float)
+def _given(fitted: Any, encoded: Any, predicted: Array, occasions: Index, targets: Array, column: str) -> Json:
+    """Predictions given the targets of the same occasion that are there, and their standard deviations."""
     places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
-    k, i = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64), codes[encoded.rows]
+    k = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64)
+    i = occasions[encoded.rows]
     if len(k) and np.bincount(i * len(places) + k).max() > 1:
         raise DataError(
-            f"Column {occasion!r} has the same value in several rows of one task; give each occasion its own."
+            f"Column {column!r} has the same value in several rows of one task; give each occasion its own."
         )
-    mean = np.zeros((int(codes.max(initial=-1)) + 1, len(places)))
+    mean = np.zeros((int(occasions.max(initial=-1)) + 1, len(places)))
     known = np.full(mean.shape, np.nan)
-    mean[i, k] = fitted.predict(encoded.features, tasks=encoded.tasks, offset=encoded.offset)
-    known[i, k] = targets[encoded.rows]
+    mean[i, k], known[i, k] = predicted, targets[encoded.rows]
     given, deviation = predict_given(mean, getattr(fitted, "residual_covariance_", None), known, return_std=True)
-    return labels, {"prediction": given[i, k], "deviation": deviation[i, k]}
+    return {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 
 def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
     """The rows of columns of one length, None where a value is masked; some rows at a time."""
-    from mssl.files.formats import ROWS_AT_ONCE
-
-    for first in range(0, len(columns[0]), ROWS_AT_ONCE):
-        yield from zip(*(column[first : first + ROWS_AT_ONCE].tolist() for column in columns), strict=True)
+    for first in range(0, len(columns[0]), formats.ROWS_AT_ONCE):
+        yield from zip(*(column[first : first + formats.ROWS_AT_ONCE].tolist() for column in columns), strict=True)
 
 
-@command
+@cli.command
 def graph(
     *,
-    model: File,
+    model: cli.File,
     kind: Annotated[
         Literal["csv", "json", "graphml", "dot"],
         "What to write: a table, or what programs that draw graphs read.",
         {"names": ["--format"]},
     ] = "csv",
-    output: Annotated[str | None, "File to write; standard output without it.", OUTPUT] = None,
+    output: Annotated[str | None, "File to write; standard output without it.", cli.OUTPUT] = None,
     min_weight: Annotated[float, "Leave out edges weaker than this.", {"type": click.FloatRange(0, 1)}] = 0.0,
     min_confidence: Annotated[float, "Leave out edges selected less often.", {"type": click.FloatRange(0, 1)}] = 0.0,
     show: Annotated[
@@ -226,7 +197,7 @@ def graph(
         Literal["bh", "by"],
         "Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence.",
     ] = "bh",
-    safe_csv: SafeCSV = None,
+    safe_csv: cli.SafeCSV = None,
 ) -> None:
     r"""Write the task graph of a saved MODEL.
 
@@ -241,14 +212,11 @@ def graph(
       mssl graph model.npz --format dot | dot -Tsvg -o graph.svg
       mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
     """
-    from mssl.files.models import load
-    from mssl.graph.geometry import display
-
     if level is not None:
         show = "support" if level == "fitted" else level
         warn(f"--level {level} is now --show {show}; --level goes with 0.3.", FutureWarning)
-    check_target(output, model)
-    fitted = load(model)
+    cli.check_target(output, model)
+    fitted = models.load(model)
     whole = getattr(fitted, "graph_", None)
     if whole is None:
         why = "its method learns none." if hasattr(fitted, "tasks_") else "it was saved before it was fitted."
@@ -276,14 +244,14 @@ def graph(
             found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
         text = found.to_csv(output, safe=safe_csv) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
-        print_result(text)
+        cli.print_result(text)
 
 
-@command
+@cli.command
 def inspect(
     *,
-    model: File,
-    answer: Answer,
+    model: cli.File,
+    answer: cli.Answer,
     all_tasks: Annotated[bool, "List all tasks and features.", {"names": ["--tasks"]}] = False,
 ) -> None:
     r"""Show what a saved MODEL says about itself, after checking the whole file.
@@ -293,9 +261,7 @@ def inspect(
       mssl inspect model.npz
       mssl inspect model.npz --json
     """
-    from mssl.files.models import read_header
-
-    answer.tell(read_header(model), lambda header: _show(header, all_tasks))
+    answer.tell(models.read_header(model), lambda header: _show(header, all_tasks))
 
 
 def _show(header: Json, all_tasks: bool) -> None:
@@ -303,7 +269,7 @@ def _show(header: Json, all_tasks: bool) -> None:
     proof = header["certificate"]
     if proof is not None:
         proof = f"{proof['status']} (relative gap {float(proof['relative_gap']):.1e}, {proof['rounds']} rounds)"
-    print_facts(
+    cli.print_facts(
         [
             ("class", header["class"]),
             ("format version", header["version"]),
@@ -316,18 +282,18 @@ def _show(header: Json, all_tasks: bool) -> None:
         ]
     )
     parameters = [(name, v if isinstance(v, str) else repr(v)) for name, v in header["parameters"].items()]
-    print_table(["parameter", "value"], parameters, "Parameters")
+    cli.print_table(["parameter", "value"], parameters, "Parameters")
     if all_tasks:
-        print_table(["task"], [[name] for name in header["tasks"]], "Tasks")
-        print_table(["feature"], [[name] for name in header["features"]], "Features")
+        cli.print_table(["task"], [[name] for name in header["tasks"]], "Tasks")
+        cli.print_table(["feature"], [[name] for name in header["features"]], "Features")
 
 
-@command
+@cli.command
 def report(
     *,
-    model: File,
-    data: Annotated[str | None, "Table to measure the model on; better rows that it has not seen.", PATH] = None,
-    output: Annotated[str, "The page to write.", OUTPUT] = "report.html",
+    model: cli.File,
+    data: Annotated[str | None, "Table to measure the model on; better rows that it has not seen.", cli.PATH] = None,
+    output: Annotated[str, "The page to write.", cli.OUTPUT] = "report.html",
 ) -> None:
     r"""Write one HTML page about a saved MODEL that needs no network.
 
@@ -336,11 +302,10 @@ def report(
       mssl report model.npz -o report.html
       mssl report model.npz --data new.csv
     """
-    from mssl.files.models import load
     from mssl.report import write
 
-    check_target(output, model, data)
-    fitted = load(model)
+    cli.check_target(output, model, data)
+    fitted = models.load(model)
     rows = None
     if data is not None:
         schema = _schema(fitted, model)
@@ -357,16 +322,13 @@ def report(
 
 def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None = None) -> Any:
     """What the columns of a table mean to the model; those of offsets and tasks may have another name by now."""
-    from mssl.data.encoding import ColumnSchema, FeatureEncoder
-    from mssl.files.tables import TableSchema
-
     schema, names = getattr(fitted, "table_", None), getattr(fitted, "feature_names_in_", None)
     if schema is None and names is not None and hasattr(fitted, "tasks_"):  # fitted to a frame in Python
         encoder = fitted.encoder_ or FeatureEncoder(tuple(ColumnSchema(name, None) for name in names))
         column = task or fitted.task_column
         if not isinstance(column, str):
             raise click.UsageError(f"{model!r} was given its tasks beside the table; name their column with --task.")
-        schema = TableSchema(column, "", encoder.columns, encoder.missing)
+        schema = tables.TableSchema(column, "", encoder.columns, encoder.missing)
     if schema is None:
         raise ModelFileError(
             f"{model!r} was fitted to an array, without names of columns, so it does not know what those of a table "

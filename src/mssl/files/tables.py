@@ -110,11 +110,12 @@ class TableSchema:
         part.encoder_ = encoder if filled or encoder.has_categories else None
         part.features_ = features if part.maps_ is None else part.maps_.get_feature_names_out(features)
 
-    def read(self, path: str | Path, *, with_target: bool = False) -> Table:
-        """Read the columns that are needed from a file."""
-        wanted = [*self.names, *([self.target] if with_target else []), *([self.offset] if self.offset else [])]
+    def read(self, path: str | Path, *, with_target: bool = False, labels: Sequence[str] = ()) -> Table:
+        """Read the columns that are needed from a file, and columns of text besides."""
+        beside = [*([self.target] if with_target else []), *([self.offset] if self.offset else [])]
         codes = [column.name for column in self.columns if column.categories is not None]
-        return read_table(path, columns=wanted, text=[self.task, *codes])  # 01 is not 1
+        text = [self.task, *codes, *labels]  # 01 is not 1
+        return read_table(path, columns=[*self.names, *beside, *labels], text=text)
 
     def encode(
         self,
