@@ -69,10 +69,11 @@ def standard_output() -> IO[str]:
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Print names and values in two columns, without those that are None."""
-    rows = [(name, _line(str(value))) for name, value in facts if value is not None]
+    rows = [(name, str(value)) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+        line = "".join(c if c.isprintable() else " " for c in value)
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {line}")
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -98,10 +99,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return short_name(value, 40 if standard_output().isatty() else sys.maxsize)
-
-
-def _line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def check_target(path: str | None, *inputs: str | None) -> None:
@@ -132,20 +129,9 @@ def forget_running(model: Any) -> None:
             part.set_params(**{name: value for name, value in idle.items() if name in known})
 
 
-# Options that stand for parameters; any other parameter is given by --set.
-_OPTIONS = {
-    "categorical_features": "--categorical",
-    "drop": "--drop",
-    "groups": "--group",
-    "loss": "--family",
-    "method": "--method",
-    "missing": "--missing",
-    "missing_target": "--missing-target",
-    "order": "--order",
-    "subsample": "--subsample",
-    "task_column": "--task",
-    "unseen": "--unseen",
-}
+# Options that stand for parameters, of another name or of the same; any other parameter is given by --set.
+_OPTIONS = {"categorical_features": "categorical", "groups": "group", "loss": "family", "task_column": "task"}
+_OPTIONS |= {name: name for name in ("drop", "method", "missing", "missing_target", "order", "subsample", "unseen")}
 _PHRASES = {
     "safe=False": "--no-safe-csv",
     "safe=True": "--safe-csv",
@@ -173,7 +159,7 @@ def in_options(text: str) -> str:
 def _option(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
     if name in _OPTIONS:
-        return f"{_OPTIONS[name]} {value or 'COLUMN'}"
+        return f"--{_OPTIONS[name].replace('_', '-')} {value or 'COLUMN'}"
     return f"--set {name}={value}"
 
 

@@ -61,7 +61,7 @@ class TableOptions:
     ] = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Training:
     """A table to be fitted: what its columns mean, what is told of it, and what `fit` takes, where rows are here."""
 
@@ -152,11 +152,10 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     how: Json = {"missing": table.missing, "offset": table.offset, "categorical": codes}
     schema = tables.learn_schema(found, task, target, features=table.features, drop=[*drop, *beside], **how)
     truth = found[target].truth
-    labels = {name: column_labels(found.take(name), name) for name in labelled}
     encoded = schema.encode(
         found, with_target=True, by_task=True, training=True, missing_target=table.missing_target, weight=table.weight
     )
-    tables.release_memory()
+    labels = {name: column_labels(found.take(name), name)[encoded.rows] for name in labelled}
     names, of_row = number_tasks(encoded.tasks)
     for twins in tables.blank_twins(names.tolist()):
         warn(
@@ -175,10 +174,9 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
         y = y.astype(bool if truth else np.int64)
     varies = bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1])))
     counts = np.bincount(of_row)
-    labels = {name: values[encoded.rows] for name, values in labels.items()}
     given: Json = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
     if table.time is not None:
-        rows = _by_time(names, counts, labels[table.time])
+        rows = _by_time(names, of_row, labels[table.time])
         for name, values in given.items():
             if values is not None:
                 by_task = values[rows].reshape(len(names), -1, *values.shape[1:])
@@ -188,15 +186,8 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
         given["tasks"] = encoded.tasks
         given["groups"] = None if table.group is None else _ranks(labels[table.group])
         given["order"] = None if table.order is None else _ranks(_sortable(labels[table.order]))
-    return Training(
-        schema=schema,
-        family=family,
-        counts=counts,
-        varies=varies,
-        dropped=encoded.dropped,
-        given=given,
-        edges=None if edges is None else _read_edges(edges, names.tolist()),
-    )
+    links = None if edges is None else _read_edges(edges, names.tolist())
+    return Training(schema, family, counts, varies, dropped=encoded.dropped, given=given, edges=links)
 
 
 def _ranks(labels: Labels) -> Index:
@@ -241,19 +232,17 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     return edges
 
 
-def _by_time(tasks: Labels, counts: Index, moments: Labels) -> Index:
+def _by_time(tasks: Labels, of_row: Index, moments: Labels) -> Index:
     """The order of rows in which every task's are sorted by time: the same moments in every task, each once."""
-    ends = np.cumsum(counts)
-    orders = [end - n + np.argsort(moments[end - n : end], kind="stable") for n, end in zip(counts, ends, strict=True)]
-    first = moments[orders[0]]
-    for name, order in zip(tasks.tolist(), orders, strict=True):
-        times = moments[order]
-        if len(times) != len(first) or np.any(times != first) or np.any(times[1:] == times[:-1]):
+    order = np.lexsort((moments, of_row))
+    parts = np.split(moments[order], np.flatnonzero(np.diff(of_row)) + 1)
+    for name, times in zip(tasks.tolist(), parts, strict=True):
+        if len(times) != len(parts[0]) or np.any(times != parts[0]) or np.any(times[1:] == times[:-1]):
             raise DataError(
                 f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every "
                 "task needs one row at each of the same times."
             )
-    return np.concatenate(orders)
+    return order
 
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -319,7 +308,7 @@ def read_moments(address: str, model: Any, method: str, progress: int, table: Ta
     whole = moments.together()
     schema = tables.TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
     varies = bool(np.any(whole.yy > 0))
-    return Training(schema=schema, family="gaussian", counts=whole.n, varies=varies, moments=moments)
+    return Training(schema, "gaussian", whole.n, varies, moments=moments)
 
 
 def find_files(pattern: str) -> list[str]:

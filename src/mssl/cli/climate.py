@@ -11,6 +11,7 @@ import numpy as np
 from mssl._typing import Json
 from mssl._validation import refused
 from mssl.cli import _options as cli
+from mssl.metrics import NEGLIGIBLE_GAIN
 
 Region: TypeAlias = tuple[float, float, float, float]
 
@@ -113,27 +114,18 @@ def climate(
     observed = open_field(observations, observed_variable or variable)
     if picture is not None:
         map_places(observed)
+    how: Json = {"region": region, "train": train, "test": test, "raw": raw, "regrid": regrid}
     answer, fitted = combine(
-        open_members(paths, variable),
-        observed,
-        estimator=model,
-        land_only=not all_cells,
-        return_model=True,
-        region=region,
-        train=train,
-        test=test,
-        raw=raw,
-        regrid=regrid,
+        open_members(paths, variable), observed, estimator=model, land_only=not all_cells, return_model=True, **how
     )
     answer.attrs["method"] = method
-    figure = None if picture is None else plot_combination(answer)[0].figure
+    if picture is not None:
+        plot_combination(answer)[0].figure.savefig(picture, dpi=200)
     if save is not None:  # the error is NaN where nothing was observed in the years of testing
         notes = {name: cli.plain(answer.attrs[name]) for name in ("combined", "train_years", "rmse")}
         mssl.save(fitted, save, notes=notes)
     if output is not None:
         write_dataset(answer, output)
-    if figure is not None:
-        figure.savefig(picture, dpi=200)
     of_file = ("Conventions", "title", "source", "comment")
     facts = {
         "method": method,
@@ -175,7 +167,7 @@ def _errors(facts: Json, units: str) -> list[tuple[str, str]]:
         gain, error = facts[f"gain_over_{name}"], facts[f"gain_over_{name}_se"]
         spread = f" ± {error:.1%}" if np.isfinite(error) else ""
         ahead = f"{abs(gain):.1%}{spread} {'ahead of' if gain > 0 else 'behind'} it"
-        verdict = ahead if abs(gain) >= 0.0005 else "as good"
+        verdict = ahead if abs(gain) >= NEGLIGIBLE_GAIN else "as good"
         what = remark.format(facts["best_member"])
         lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}{what}; the combination is {verdict}"))
     lines.append(("raw average", f"{facts['rmse_raw_average']:.4g} {units}, the members' biases left in"))
