@@ -307,8 +307,7 @@ def read_moments(address: str, model: Any, method: str, progress: int, table: Ta
         raise DataError(f"{table.data!r} cannot be read as numbers ({error}); correct the column.") from error
     whole = moments.together()
     schema = tables.TableSchema(table.task, table.target, tuple(ColumnSchema(name, None) for name in features))
-    varies = bool(np.any(whole.yy > 0))
-    return Training(schema, "gaussian", whole.n, varies, moments=moments)
+    return Training(schema, "gaussian", whole.n, bool(np.any(whole.yy > 0)), moments=moments)
 
 
 def find_files(pattern: str) -> list[str]:

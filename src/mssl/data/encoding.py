@@ -343,13 +343,17 @@ class FeatureEncoder:
     def learn(
         cls, given: Sequence[ColumnValues], missing: str, categorical: str | Collection[str | int] | None = None
     ) -> FeatureEncoder:
-        """What columns are; those of text are categories, as are those of a name or a place in ``categorical``."""
+        """What columns are; those of text are categories, as are those of a name or a place in ``categorical``.
+
+        Missing values are filled with the means of these columns, which ``missing`` says: "mean", or "indicator", with
+        a mark.
+        """
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
-        if missing == "indicator":
-            columns = [
-                schema.with_fill(schema.encode(column), True) for schema, column in zip(columns, given, strict=True)
-            ]
+        if missing in ("mean", "indicator"):
+            marked = missing == "indicator"
+            pairs = zip(columns, given, strict=True)
+            columns = [schema.with_fill(schema.encode(column), marked) for schema, column in pairs]
         check_names(columns)
         return cls(tuple(columns), missing)
 

@@ -89,7 +89,6 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "None": lambda value: value is None,
     "Labels": lambda value: type(value) is np.ndarray,
     "Array": lambda value: _is_array(value, "f"),
-    "FloatArray": lambda value: _is_array(value, "f"),
     "Index": lambda value: _is_array(value, "iu"),
     "NDArray[np.int64]": lambda value: _is_array(value, "i"),
     "Mask": lambda value: _is_array(value, "b"),

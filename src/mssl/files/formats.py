@@ -155,15 +155,13 @@ def read_table(
         When the file is not there, not UTF-8, ragged, empty, or a column is missing or named twice.
     """
     file = Path(path)
-    ending, packed = _ending(file)
     if file.is_dir():
         raise DataError(f"{str(path)!r} is a folder; give the table in it, such as {str(file / 'data.csv')!r}.")
     if not file.is_file():
         raise DataError(f"There is no file {str(path)!r}; give the path of a table.")
-    if ending in _COLUMN_FILES and not packed:
+    ending = _ending(file, DataError)
+    if ending in _COLUMN_FILES:
         return _read_columns(file, _COLUMN_FILES[ending], columns, drop)
-    if ending not in _DELIMITERS:
-        raise _unknown_ending(file, DataError)
     with _content(file) as stream:
         found = _Text(stream, file)
         wanted = _check_names(found.names, columns, drop, file.name)
@@ -171,17 +169,16 @@ def read_table(
         return read(found, wanted, [name for name in text if name in wanted])
 
 
-def _ending(path: str | os.PathLike[str]) -> tuple[str, bool]:
-    """The ending that says what a table is, without ``.gz``, and whether that follows it; "" where there is none."""
+def _ending(path: str | os.PathLike[str], error: type[MSSLError], usual: str = "") -> str:
+    """The ending that says what a table is, without ``.gz``; one that says nothing of the kind raises."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     packed = suffixes[-1:] == [".gz"]
-    return ((suffixes[:-1] if packed else suffixes)[-1:] or [""])[0], packed
-
-
-def _unknown_ending(path: str | os.PathLike[str], error: type[MSSLError]) -> MSSLError:
+    ending = ([usual] + (suffixes[:-1] if packed else suffixes))[-1]
+    if ending in _DELIMITERS or (ending in _COLUMN_FILES and not packed):
+        return ending
     endings = ", ".join((*_DELIMITERS, *_COLUMN_FILES))
     allowed = f"allowed are the endings {endings}, and .gz after the first four"
-    return refused("The file", Path(path).name, allowed, error=error)
+    raise refused("The file", Path(path).name, allowed, error=error)
 
 
 def release_memory() -> None:
@@ -423,12 +420,9 @@ def check_ending(path: str | os.PathLike[str]) -> str:
     MissingDependencyError
         When the format needs pyarrow, and it is not installed.
     """
-    ending, packed = _ending(path)
-    ending = ending or ".csv"
-    if ending in _COLUMN_FILES and not packed:
+    ending = _ending(path, ParameterError, ".csv")
+    if ending in _COLUMN_FILES:
         require("pyarrow", "tables", f"Writing {ending} files")
-    elif ending not in _DELIMITERS:
-        raise _unknown_ending(path, ParameterError)
     return ending
 
 

@@ -20,10 +20,8 @@ from mssl.data.encoding import (
     ColumnValues,
     FeatureEncoder,
     Features,
-    check_names,
     encode_columns,
     encoded_names,
-    learn_column,
     numbers_of,
     reject_mixed,
 )
@@ -226,24 +224,16 @@ def learn_schema(
     strange = [name for name in categorical if name not in chosen]
     if strange:
         raise ParameterError(f"Columns {listing(strange)} are declared categories; give columns of features.")
-    columns = tuple(_learn_column(table[name], missing, name in categorical) for name in chosen)
-    check_names(columns)
+    columns = FeatureEncoder.learn([table[name] for name in chosen], missing, categorical).columns
+    for column in columns:
+        if column.categories is not None and len(column.categories) < 2:
+            what = f"nothing but {listing(column.categories)}"
+        elif column.categories is None and column.fill and np.isnan(numbers_of(table[column.name])).all():
+            what = "no value at all"
+        else:
+            continue
+        raise DataError(f"Column {column.name!r} holds {what}; leave it out (drop={column.name!r}).")
     return TableSchema(task, target, columns, missing, offset)
-
-
-def _learn_column(column: ColumnValues, missing: str, declared: bool) -> ColumnSchema:
-    schema = learn_column(column, declared)
-    if schema.categories is not None and len(schema.categories) < 2:
-        raise DataError(
-            f"Column {column.name!r} holds nothing but {listing(schema.categories)}; leave it out "
-            f"(drop={column.name!r})."
-        )
-    if missing not in ("mean", "indicator"):
-        return schema
-    values = schema.encode(column)
-    if np.isnan(values).all():
-        raise DataError(f"Column {column.name!r} has no value at all; leave it out (drop={column.name!r}).")
-    return schema.with_fill(values, missing == "indicator")
 
 
 def read_task_column(column: ColumnValues, name: str) -> CodedTasks:
