@@ -101,7 +101,7 @@ _INPUTS = {
     "mssl.estimators.spec": "LaterErrors",
     "mssl.graph.tests": "LazyEvidence Residuals",
     "mssl.graph.information": "RelationInput Occasions",
-    "mssl.solvers.quadratic": "Quadratic Rows",
+    "mssl.solvers.quadratic": "KeptLoss Quadratic Rows",
     "mssl.data.design": "Design DenseBlocks SparseBlocks",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
