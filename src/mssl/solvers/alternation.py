@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -30,22 +30,12 @@ from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.model.task_matrix import count_entries
-from mssl.solvers.base import SLOW, Status, WeightStep
+from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SLOW, SMALLEST_GAIN, Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
 _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
-_TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
-_POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
-_PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
-_SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
-_LOST = 2  # rounds in a row that change nothing, the weight step having stalled: others would not either
-_ALONE = 0.2  # of the iterations that all weight steps of a fit may take, for the only one of a given structure
-_MISSES = 0.1  # share of the rounds whose weight steps may miss their goal by far before the alternation ends
-_SLOWEST = 0.8  # share of its gap that a weight step at its limit may leave and not count as one that misses its goal
-_SHORTEST = 0.05  # share of a weight step's iterations that is left after several misses, each of which halves it
 _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
-_ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
 
 class WeightProblem(LossAndPenalty, Protocol):
@@ -188,24 +178,20 @@ def alternate(
     return rounds.alternate(W, step, max_iter, ready)
 
 
+@dataclass(eq=False)
 class _Rounds:
     """The rounds of one fit, and their records."""
 
-    def __init__(
-        self,
-        problem: WeightProblem,
-        structure: Structure,
-        scale: StructureScale,
-        mean_variance: float,
-        tol: float,
-        max_inner: int,
-        monitor: Callable[[Record], bool] | None,
-    ) -> None:
-        self.problem, self.structure, self.scale, self.mean_variance = problem, structure, scale, mean_variance
-        self.tol, self.max_inner, self.monitor = tol, max_inner, monitor
-        self.history: list[Record] = []
-        self.began = perf_counter()
-        self.unreachable = 0.0  # gap below which structure steps make no progress: none is tried there again
+    problem: WeightProblem
+    structure: Structure
+    scale: StructureScale
+    mean_variance: float
+    tol: float
+    max_inner: int
+    monitor: Callable[[Record], bool] | None
+    history: list[Record] = field(default_factory=list)
+    began: float = field(default_factory=perf_counter)
+    unreachable: float = 0.0  # gap below which structure steps make no progress: none is tried there again
 
     def _at(self, point: Point, status: Status) -> FitResult:
         return self._ended(point.W, point.step, point.mean, point.objective, status)
@@ -219,7 +205,7 @@ class _Rounds:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
-        size, remaining = max(1.0, abs(first.loss)), max(round(_ALONE * max_iter), 1) * self.max_inner
+        size, remaining = max(1.0, abs(first.loss)), max(max_iter // PATIENCE, 1) * self.max_inner
         while True:
             weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
@@ -232,7 +218,7 @@ class _Rounds:
         fine = self.tol**2 * point.size
         if fine < weights.gap <= self.tol * point.size:
             # Parameters are only as accurate as the root of a gap: a few iterations more give them digits.
-            more = self.problem.solve(coupling, weights.W, tol=fine, max_iter=_POLISH)
+            more = self.problem.solve(coupling, weights.W, tol=fine, max_iter=PATIENCE)
             if more.gap < weights.gap:
                 weights, point = more, evaluate(self.problem, self.structure, self.scale, more.W, step, coupling)
         self._record(point, weights.gap)
@@ -254,7 +240,7 @@ class _Rounds:
         rounds = FitRounds(
             loss,
             (*strengths, self.structure.shrinkage, variances, e, L),
-            (self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS),
+            (self.tol, _SHARE, _LOOSE, NEGLIGIBLE, 2),
             (W, step.precision, np.asarray(step.covariance)),
             ready=ready,
             known=step.warm is not None,
@@ -262,7 +248,7 @@ class _Rounds:
         )
         while True:
             # The first rounds cannot stall: only from then on each of them needs a look.
-            n = 1 if self.monitor is not None else max(1, 2 * _PATIENCE - len(self.history))
+            n = 1 if self.monitor is not None else max(1, 2 * PATIENCE - len(self.history))
             ended, table = rounds.run(min(n, max_iter - len(self.history)))
             stop, status, now = False, None, perf_counter()
             for objective, gap_weights, gap, edges in table:
@@ -276,7 +262,12 @@ class _Rounds:
                 break
             if ended == BROKE:
                 break
-        found, objective = (self._step_of(rounds, step), float(rounds.facts[1])) if self.history else (step, np.inf)
+        found, objective = step, np.inf
+        if self.history:
+            _, objective, value, gap, log_determinant, known = rounds.facts.tolist()
+            found = replace(step, value=value, gap=gap)
+            if known:
+                found = self.structure.found(self.scale, rounds.omega, rounds.sigma, log_determinant, value, gap)
         coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
         doubted = status in (Status.STALLED, Status.DIVERGED)
         if len(self.history) < max_iter and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):
@@ -288,17 +279,10 @@ class _Rounds:
             return self.alternate(rounds.W, found, max_iter, ready or bool(self.history))
         return self._ended(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
 
-    def _step_of(self, rounds: FitRounds, first: StructureStep) -> StructureStep:
-        """The Ω of compiled rounds, which may still be the first one."""
-        _, _, value, gap, log_determinant, known = rounds.facts.tolist()
-        if not known:
-            return StructureStep(first.precision, first.covariance, value, gap, first.warm)
-        return self.structure.found(self.scale, rounds.omega, rounds.sigma, log_determinant, value, gap)
-
     def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
-        momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
+        momentum, change_of_precision, idle, careful = _Momentum(), np.inf, 0, False
         misses, lost, inner, finite = 0, 0, self.max_inner, None
         coupling = structure.couple(step, self.mean_variance)
         allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
@@ -309,10 +293,8 @@ class _Rounds:
             coupling = structure.couple(step, self.mean_variance)
         while True:
             weights = problem.solve(coupling, W, tol=allowed, max_iter=inner)
-            missed = weights.status is Status.STALLED or (
-                weights.status is Status.MAX_ITER and not self._progressed(coupling, W, weights)
-            )
-            inner = max(inner // 2, round(_SHORTEST * self.max_inner), 1) if missed else self.max_inner
+            missed = self._missed(coupling, W, weights)
+            inner = max(inner // 2, 1) if missed else self.max_inner
             change = _change(W, weights.W)
             reached = evaluate(problem, structure, scale, weights.W, step, coupling)
             raised = structure.joint and momentum.raised(reached)
@@ -325,16 +307,17 @@ class _Rounds:
                 point, careful = reached, False
                 momentum.reached(point)
                 stop = self._record(point, weights.gap)
-                status = (
-                    verdict(self.history, tol) if structure.joint else self._settled(max(change, change_of_precision))
-                )
+                status = verdict(self.history, tol)
+                if not structure.joint and status is not Status.DIVERGED:
+                    # Gaps are of second order in a change of weights and Ω.
+                    status = Status.SETTLED if max(change, change_of_precision) <= np.sqrt(tol) else None
                 misses += missed
-                lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= _ROUNDING * point.size else 0
-                if status is None and lost >= _LOST:
+                lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= NEGLIGIBLE * point.size else 0
+                if status is None and lost >= 2:
                     status = Status.STALLED
                 if status is Status.DIVERGED and finite is not None:
                     return self._at(finite, status)
-                if status is not None or stop or len(self.history) >= max_iter or misses > _MISSES * max_iter:
+                if status is not None or stop or len(self.history) >= max_iter or misses > 2 * PATIENCE:
                     return self._at(point, status or Status.MAX_ITER)
                 finite = point
             needed = _SHARE * tol * point.size
@@ -342,12 +325,13 @@ class _Rounds:
             gained = self._gained()
             gap = self.history[-1].gap_weights + point.step.gap
             allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
-            W, moment = (
-                momentum.extrapolated(point, structure, scale) if structure.joint else (point.W, moments.mean(point))
-            )
+            if structure.joint:
+                W, moment = momentum.extrapolated(point, structure, scale)
+            else:
+                W, moment = point.W, momentum.averaged(point, len(self.history) - 2 * PATIENCE)
             # The weights did not change: Ω has to be solved more accurately to satisfy the certificate, to rounding.
             idle = idle + 1 if change == 0.0 else 0
-            tighter = max(0.1**idle, min(_ROUNDING / (_SHARE * tol), 1.0))
+            tighter = max(0.1**idle, min(NEGLIGIBLE / (_SHARE * tol), 1.0))
             enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
             step = self._improve(point, moment, needed, enough, tighter)
             change_of_precision = np.inf if structure.joint else _change(point.step.precision, step.precision)
@@ -359,7 +343,7 @@ class _Rounds:
         """A better Ω; with a shared mean, Ω and mean in turns, which needs no pass over the data."""
         structure, step = self.structure, point.step
         goal = max(needed, enough)
-        for _ in range(_TURNS):
+        for _ in range(2):
             if step.gap <= max(needed, self.unreachable):
                 break
             before, asked = step.gap, tighter * max(needed, min(enough, _LOOSE * step.gap))
@@ -386,20 +370,16 @@ class _Rounds:
         self.history.append(Record(len(self.history) + 1, objective, gap_weights, gap, relative, edges, seconds))
         return self.monitor(self.history[-1]) if self.monitor is not None else False
 
-    def _progressed(self, coupling: Coupling, W: Array, weights: WeightStep) -> bool:
-        """Whether a weight step from W made a part of its way: if so it needs more iterations, not fewer."""
+    def _missed(self, coupling: Coupling, W: Array, weights: WeightStep) -> bool:
+        """Whether a step from W missed its goal by far; one that made a part of its way needs more iterations."""
+        if weights.status is not Status.MAX_ITER:
+            return weights.status is Status.STALLED
         before = self.problem.solve(coupling, W, tol=np.inf, max_iter=1).gap  # any weights do: it says what theirs is
-        return weights.gap <= _SLOWEST * before
+        return not weights.gap <= SLOW * before
 
     def _gained(self) -> float:
         """By how much the last round lowered F."""
         return self.history[-2].objective - self.history[-1].objective if len(self.history) > 1 else np.inf
-
-    def _settled(self, change: float) -> Status | None:
-        """SETTLED once an iteration changes at most √tol of weights and Ω: gaps are of second order in a change."""
-        if not np.isfinite(self.history[-1].objective):
-            return Status.DIVERGED
-        return Status.SETTLED if change <= np.sqrt(self.tol) else None
 
 
 def momentum_share(rounds: int) -> float:
@@ -412,6 +392,7 @@ class _Momentum:
 
     def __init__(self) -> None:
         self.points: list[Point] = []  # those of the last two rounds, if momentum did not start again between them
+        self.moment: Array = np.empty(0)
         self.rounds = 0
         self.used = False
 
@@ -420,7 +401,7 @@ class _Momentum:
         if not self.points:
             return False
         rise = point.objective - self.points[-1].objective
-        return not rise <= (0.0 if self.used else _ROUNDING * self.points[-1].size)
+        return not rise <= (0.0 if self.used else NEGLIGIBLE * self.points[-1].size)
 
     def back(self) -> Point:
         """The point before the round that raised F; momentum starts again from it."""
@@ -431,6 +412,11 @@ class _Momentum:
         """Count a round."""
         self.points, self.rounds = [*self.points[-1:], point], self.rounds + 1
 
+    def averaged(self, point: Point, late: int) -> Array:
+        """The mean of the moments of late rounds: ranks that keep changing would not let the rounds end."""
+        self.moment = point.moment if late < 1 else self.moment + (point.moment - self.moment) / (late + 1)
+        return self.moment
+
     def extrapolated(self, point: Point, structure: Structure, scale: StructureScale) -> tuple[Array, Array]:
         """Weights and their moment, extrapolated from the point if two rounds give a direction."""
         self.used = self.rounds >= 2
@@ -439,22 +425,6 @@ class _Momentum:
         share, before, coupling = momentum_share(self.rounds), self.points[0], point.coupling
         Q = point.Q + share * (point.Q - before.Q)
         return point.W + share * (point.W - before.W), structure.moment(Q - coupling.mean(Q), scale, coupling.rho)
-
-
-class _Moments:
-    """The mean of the moments of late rounds, since ranks that keep changing would not let the iteration end."""
-
-    def __init__(self) -> None:
-        self.kept: Array | None = None
-        self.rounds = 0
-
-    def mean(self, point: Point) -> Array:
-        """The moment to fit the next Ω to."""
-        self.rounds += 1
-        late = self.rounds - 2 * _PATIENCE
-        kept = point.moment if self.kept is None or late < 1 else self.kept
-        self.kept = kept + (point.moment - kept) / (max(late, 0) + 1)
-        return self.kept
 
 
 def _change(before: Array, after: Array) -> float:
@@ -469,10 +439,10 @@ def verdict(history: list[Record], tol: float) -> Status | None:
         return Status.DIVERGED
     if last.relative_gap <= tol:
         return Status.CONVERGED
-    if len(history) <= 2 * _PATIENCE:
+    if len(history) <= 2 * PATIENCE:
         return None
-    earlier = history[:-_PATIENCE]
+    earlier = history[:-PATIENCE]
     fall = earlier[-1].objective - last.objective
-    flat = fall <= max(_ROUNDING, _SMALLEST_GAIN * tol) * max(1.0, abs(last.objective))
-    stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= SLOW * min(r.relative_gap for r in earlier)
+    flat = fall <= max(NEGLIGIBLE, SMALLEST_GAIN * tol) * max(1.0, abs(last.objective))
+    stuck = min(r.relative_gap for r in history[-PATIENCE:]) >= SLOW * min(r.relative_gap for r in earlier)
     return Status.STALLED if flat and stuck else None
