@@ -44,15 +44,30 @@ from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import ROUNDING, SLOW, Unknowns, WeightStep
+from mssl.solvers.base import (
+    INNER_ITERATIONS,
+    MOST_STEPS,
+    NEGLIGIBLE,
+    PATIENCE,
+    ROUNDING,
+    SLOW,
+    SMALLEST_GAIN,
+    Unknowns,
+    WeightStep,
+)
 from mssl.solvers.linear import conjugate_gradient
-from mssl.solvers.quadratic import SMALL, Quadratic, StepProblem, make_quadratic
-from mssl.solvers.start import SingleFits, Spectra, moderate, spectra_of, variance_components
+from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, make_quadratic
+from mssl.solvers.start import (
+    SingleFits,
+    Spectra,
+    moderate,
+    residual_freedom,
+    sampling_variances,
+    spectra_of,
+    variance_components,
+)
 
-_CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
-_INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
 _LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
-_LONGEST_STEP = 8.0  # first limit of an intercept's Newton step, doubled each time it binds
 
 # Fits that other losses are linearised at: estimates to some ten percent are enough, further rounds only cost time.
 _ROUNDS = 6  # limit of the rounds
@@ -60,21 +75,16 @@ _SETTLED = 0.2  # relative change of the signal variances that ends them
 _PLENTY = 10.0  # rows per feature from which on one round is enough, since shrinkage hardly changes the information
 _CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
 _EXACT = 1e-8  # the same if a dispersion is estimated from the residuals
-_MAX_STEPS = 50  # limit of the Newton steps of a ridge fit
 _SMALLEST_SIGNAL = 1e-3  # smallest signal variance of a ridge fit, in units of a typical direction's sampling variance
 _WIDE = 16.0  # prior variance, in signal variances, of a fit that counts as hardly shrunk
-
-INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 
 # Share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps. A step that
 # leaves more of the gap is poor: a new Hessian is then worth its cost.
 _INNER = 0.05
 _ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
-_HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
-_PATIENCE = 12  # steps without gain and without a better certificate before the solver ends as stalled
-_SMALLEST_GAIN = 0.01  # share of the tolerance that a step must gain: creeping by less would take thousands of steps
-_LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
+# Largest change of a predictor in a first step, of an intercept or where curvature is unbounded: longer ones leave the
 # model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
+_LONGEST_MOVE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +93,8 @@ class Point:
 
     Attributes
     ----------
+    problem : GLMLoss
+        The loss as a function of the weights.
     W : ndarray of shape (K, d)
         Weights, as the solver's unknowns.
     predictor, eta : ndarrays of shape (N,)
@@ -93,11 +105,20 @@ class Point:
         The loss above that of a perfect fit, noise precisions included.
     """
 
+    problem: GLMLoss
     W: Array
     predictor: Array
     eta: Array
     intercepts: Array
     loss: float
+
+    @cached_property
+    def derivatives(self) -> tuple[Array, Array]:
+        """Gradient of the loss, (K, d), and its curvature in the predictors, row weights included, (N,)."""
+        problem, rows = self.problem, self.problem.rows
+        gradient, curvature = rows.loss.derivatives(rows.y, self.eta)
+        slope = problem.unknowns.gradient(rows.design.backproject(problem.row_weights * gradient))
+        return slope, rows.weights * curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +177,7 @@ class GLMRows:
         curve = self.loss.observed_curvature if observed else self.loss.curvature
         c = self.weights * curve(self.y, eta)
         means = self.design.task_sums(c) / self.design.n_rows
-        c = np.maximum(c, _CURVATURE_FLOOR * self.design.per_task(np.where(means > 0, means, 1.0)))
+        c = np.maximum(c, NEGLIGIBLE * self.design.per_task(np.where(means > 0, means, 1.0)))
         return c, predictor - self.weights * self.loss.gradient(self.y, eta) / c
 
     def working_quadratic(self, predictor: Array, intercepts: Array) -> Quadratic:
@@ -212,8 +233,8 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
     """Newton's method in all intercepts at once; steps that leave their bracket are replaced by bisection."""
     design, b = rows.design, np.array(start, dtype=float)
     low, high = np.full(len(b), -np.inf), np.full(len(b), np.inf)
-    cap = np.full(len(b), _LONGEST_STEP)
-    for _ in range(_INTERCEPT_STEPS):
+    cap = np.full(len(b), _LONGEST_MOVE)
+    for _ in range(MOST_STEPS):
         eta = predictor + design.per_task(b)
         slope, curve = rows.loss.derivative_sums(rows.y, eta, rows.weights, design.offsets[:-1])
         low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
@@ -262,7 +283,6 @@ class GLMLoss:
         self.row_weights = rows.design.per_task(precisions) * rows.weights
         self.reference = None if first is None or first.by_rows else first
         self._last: Point | None = None
-        self._derivatives: tuple[Point, Array, Array] | None = None
 
     def of_unknowns(self, unknowns: Unknowns) -> GLMLoss:
         """The same loss as a function of V; each task keeps its intercept."""
@@ -295,7 +315,7 @@ class GLMLoss:
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
             loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.perfect_fit))
-        self._last = Point(np.array(V), p, eta, b, loss)
+        self._last = Point(self, np.array(V), p, eta, b, loss)
         return self._last
 
     def value(self, V: Array) -> float:
@@ -304,27 +324,11 @@ class GLMLoss:
 
     def gradient(self, V: Array) -> Array:
         """Its gradient at V."""
-        return self.slope(self.evaluate(V))
+        return self.evaluate(V).derivatives[0]
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
         return self.evaluate(self.unknowns.of_weights(W)).intercepts
-
-    def slope(self, point: Point) -> Array:
-        """Gradient of the loss at a point; that of the last point asked for is remembered."""
-        return self._derived(point)[1]
-
-    def curvature(self, point: Point) -> Array:
-        """Curvature of the loss in the predictors, row weights included, (N,)."""
-        return self._derived(point)[2]
-
-    def _derived(self, point: Point) -> tuple[Point, Array, Array]:
-        if self._derivatives is None or self._derivatives[0] is not point:
-            rows = self.rows
-            gradient, curvature = rows.loss.derivatives(rows.y, point.eta)
-            slope = self.unknowns.gradient(rows.design.backproject(self.row_weights * gradient))
-            self._derivatives = (point, slope, rows.weights * curvature)
-        return self._derivatives
 
     def model(self, point: Point, *, observed: bool) -> Quadratic:
         """The quadratic that agrees with the loss to second order at a point."""
@@ -332,7 +336,7 @@ class GLMLoss:
         c, z = rows.working(point.predictor, point.eta, observed=observed)
         made = rows.quadratic(rows.design.per_task(self.precisions) * c, z).of_unknowns(self.unknowns)
         if not made.by_rows:
-            made = made.with_gradient(point.W, self.slope(point))  # the true one
+            made = made.with_gradient(point.W, point.derivatives[0])  # the true one
         self.reference = None if made.by_rows else made
         return made
 
@@ -396,13 +400,13 @@ def proximal_newton(
     poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
     best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, _LONGEST_MOVE, 0, False
     # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
-    rounding = float(np.finfo(float).eps * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
+    rounding = float(EPS * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
     while True:
-        slope = loss.slope(point)
+        slope = point.derivatives[0]
         G = slope + coupling.dot(point.W)
         gap = problem.certificate(point.W, G) if np.isfinite(point.loss) else np.inf
-        idle = 0 if gap < SLOW * best or gain > _SMALLEST_GAIN * tol else idle + 1
-        stuck = stuck or idle >= _PATIENCE
+        idle = 0 if gap < SLOW * best or gain > SMALLEST_GAIN * tol else idle + 1
+        stuck = stuck or idle >= 2 * PATIENCE
         if end := WeightStep.ended(point.W, gap, done, tol, max_iter, stuck, problem.certificate.certified):
             return end
         best = min(best, gap)
@@ -439,26 +443,25 @@ def _search(
         return None, False, 0.0, reach
     rows = loss.rows
     move = loss.predictor(D)
-    t = 1.0
+    first = t = 1.0
     if rows.loss.curvature_bound is None:
-        t = min(1.0, reach / max(float(np.abs(move).max(initial=0.0)), 1e-300))
-    full = t == 1.0
+        first = t = min(1.0, reach / max(float(np.abs(move).max(initial=0.0)), 1e-300))
     penalty = problem.penalty.value(point.W)
     expected = float(np.vdot(G, D)) + problem.penalty.value(target) - penalty
     before = point.loss + penalty + coupling.value(point.W)
     slack = ROUNDING * max(abs(point.loss), abs(before))
     # To first order the best intercepts follow the predictors' weighted mean.
-    c = loss.curvature(point)
+    c = point.derivatives[1]
     totals = rows.design.task_sums(c)
     drift = rows.design.task_sums(c * move) / np.where(totals > 0, totals, 1.0)
-    for halvings in range(_HALVINGS):
+    while t > EPS * first:
         V = point.W + t * D
         new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
         after = new.loss + problem.penalty.value(V) + coupling.value(V)
         if after <= before + _ARMIJO * t * expected + slack:
-            fall = max(before - after - rounding - slack, 0.0)
-            return new, full, fall, max(_LONGEST_MOVE, 0.5 * reach if halvings else reach if full else 2.0 * reach)
-        t, full = 0.5 * t, False
+            fall, further = max(before - after - rounding - slack, 0.0), 1.0 if first == 1.0 else 2.0
+            return new, t == 1.0, fall, max(_LONGEST_MOVE, reach * (further if t == first else 0.5))
+        t *= 0.5
     loss.evaluate(point.W, point.predictor, point.intercepts)
     return None, False, 0.0, _LONGEST_MOVE
 
@@ -476,7 +479,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
         Known dispersions; None where they have to be estimated.
     """
     base = rows.null_quadratic()
-    spectra, level, signal = _components(base, freedom, noise)
+    spectra = spectra_of(base, freedom)
+    level, signal = variance_components(spectra, noise)
     typical = spectra.typical_value()
     W = np.zeros((rows.design.n_tasks, rows.design.n_features))
     plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
@@ -484,8 +488,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     for _ in range(1 if plenty else _ROUNDS):
         fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
         W, base = point.W, _near_quadratic(fitted, point, base, reuse=plenty and noise is not None)
-        previous = signal
-        spectra, level, signal = _components(base, freedom, noise)
+        previous, spectra = signal, spectra_of(base, freedom)
+        level, signal = variance_components(spectra, noise)
         if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
             break
     if noise is None:
@@ -493,11 +497,6 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
         level, signal = variance_components(spectra, level)
     fits = SingleFits(base, spectra, level, signal, level, W)
     return fits._replace(sampling=_sampling(rows, fits, spectra, W, typical, plenty))
-
-
-def _components(base: Quadratic, freedom: Array, noise: Array | None) -> tuple[Spectra, Array, Array]:
-    spectra = spectra_of(base, freedom)
-    return spectra, *variance_components(spectra, noise)
 
 
 def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -517,7 +516,7 @@ def _ridge_fit(
     loss = GLMLoss(rows, s, first=base.scaled(s))
     problem = StepProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
     step = proximal_newton(
-        problem, W, conjugate_gradient, tol=enough * max(1.0, abs(loss.value(W))), max_iter=_MAX_STEPS
+        problem, W, conjugate_gradient, tol=enough * max(1.0, abs(loss.value(W))), max_iter=MOST_STEPS
     )
     return loss, loss.evaluate(step.W)
 
@@ -530,7 +529,7 @@ def _near_quadratic(loss: GLMLoss, point: Point, base: Quadratic, *, reuse: bool
     reference = loss.reference
     formed = reference is not None and (base.by_rows or not np.may_share_memory(reference.gram, base.gram))
     if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
-        return reference.with_gradient(point.W, loss.slope(point))
+        return reference.with_gradient(point.W, point.derivatives[0])
     return loss.rows.working_quadratic(point.predictor, point.intercepts)
 
 
@@ -538,11 +537,12 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     r"""Moderated :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
     means = rows.loss.inverse_link(point.eta)
     squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
-    information = spectra.values / noise[:, None]
-    used = np.sum(information / (information + 1.0 / _variances(spectra, noise, signal)[:, None]), axis=1)
-    totals = rows.design.task_sums(rows.weights)
+    left, totals = (
+        residual_freedom(spectra, noise, _variances(spectra, noise, signal)),
+        rows.design.task_sums(rows.weights),
+    )
     # A fit with nearly as many degrees of freedom as rows says nothing about the noise: a tenth of them is the floor.
-    freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
+    freedom = np.maximum(left, 0.1 * totals)
     return moderate(np.maximum(squares / freedom, 1e-10), freedom)
 
 
@@ -560,6 +560,4 @@ def _sampling(rows: GLMRows, near: SingleFits, spectra: Spectra, W: Array, typic
     if not plenty:
         _, point = _ridge_fit(rows, near.base, near.noise, wide, W, _CLOSE)
         spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), spectra.freedom)
-    known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
-    unseen = spectra.n_features - spectra.values.shape[1]
-    return np.asarray((known + unseen * wide) / spectra.n_features)
+    return sampling_variances(spectra, near.noise, wide)

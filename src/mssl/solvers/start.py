@@ -44,6 +44,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from mssl._typing import Array
+from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING
 from mssl.solvers.quadratic import Quadratic
 
 if TYPE_CHECKING:
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 # Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
 # showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
 _START_TOL = 1e-6
-_CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
-_MOST_MISSES = 5  # weight steps that do not reach their accuracy before the rounds end: others would not either
-_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; four to twenty are usual
 _LONGEST = 100.0  # residuals that a step to the fixed point may be long: with 5 fits whose weights nearly vanish creep
 # Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
 # of tasks for a mean.
@@ -63,9 +61,7 @@ _AGREEMENT = 7 / 8
 _PROBES = 32  # random signs behind a trace that is too large to compute: its relative error falls as 1/√32
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
 _AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
-_MAX_NEWTON = 45  # steps to the minimum within a grid cell: as many halvings of it alone would reach rounding
 _FLAT = 1e-9  # differences of a criterion, its slopes and steps to its minimum that may be rounding
-_ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
 _SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
 
@@ -107,7 +103,7 @@ class Spectra:
         """What least squares explain of each task's squares, direction by direction (K, m), and the rest (K,)."""
         explained = np.divide(self.projections**2, self.values, out=np.zeros(self.values.shape), where=self.values > 0)
         rest = self.target_squares - explained.sum(axis=1)
-        return explained, np.where(rest > _ROUNDING * self.target_squares, rest, 0.0)
+        return explained, np.where(rest > ROUNDING * self.target_squares, rest, 0.0)
 
 
 def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[Array, Array]:
@@ -135,7 +131,7 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     inner = np.clip(best, 1, len(_GRID) - 2)
     low, high = _GRID[inner - 1], _GRID[inner + 1]
     point = _GRID[inner]
-    for _ in range(_MAX_NEWTON):
+    for _ in range(MOST_STEPS):
         slope, curvature = _derivatives(spectra, np.exp(point) / typical, noise)
         moving &= np.abs(slope) > _FLAT
         low, high = np.where(slope < 0, point, low), np.where(slope < 0, high, point)
@@ -206,17 +202,15 @@ def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
     return np.where(varies, total * moderate(share, freedom), noise)
 
 
-def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+def sampling_variances(spectra: Spectra, noise: Array, prior: Array) -> Array:
     r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
-    The ridge :math:`D_0` is the inverse of the larger of the signal variance and the variance a typical direction
-    has: it is negligible where a task has rows enough, and bounds the answer where it has not.
+    The inverse of the ridge :math:`D_0`, a ``prior`` variance, is at least the signal variance and the variance that a
+    typical direction has: it is negligible where a task has rows enough, and bounds the answer where it has not.
     """
-    s = 1.0 / noise
-    ridge = 1.0 / np.maximum(signal, 1.0 / (s * spectra.typical_value()))
-    known = np.sum(1.0 / (s[:, None] * spectra.values + ridge[:, None]), axis=1)
+    known = np.sum(1.0 / (spectra.values / noise[:, None] + 1.0 / prior[:, None]), axis=1)
     unseen = spectra.n_features - spectra.values.shape[1]
-    return (known + unseen / ridge) / spectra.n_features
+    return np.asarray((known + unseen * prior) / spectra.n_features)
 
 
 def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array) -> Array:
@@ -227,12 +221,12 @@ def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: f
     s, d = 1.0 / noise[:, None], spectra.n_features
     values, targets = s * spectra.values, s * spectra.projections
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        for _ in range(_MAX_ROUNDS):
+        for _ in range(MOST_STEPS):
             ridge = (strength / (v + floors))[:, None]
             sums = values + ridge
             squares = (targets / sums) ** 2
             image = squares.sum(axis=1) / d
-            if (np.abs(image - v) <= _CLOSED_TOL * (image + floors)).all():
+            if (np.abs(image - v) <= NEGLIGIBLE * (image + floors)).all():
                 break
             fall = 1.0 - 2.0 / d * (squares * ridge / sums).sum(axis=1) / (image + floors)
             step = ((image + floors) / (v + floors)) ** _lengths(fall)
@@ -274,7 +268,7 @@ def diagonal_start(
     """
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
     v, change, secant, budget, misses = scale.variances, 1.0, _Secant(mean_variance > 0), 2 * max_inner, 0
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(MOST_STEPS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
         coupling = structure.couple(structure.initial(here), mean_variance)
@@ -288,7 +282,7 @@ def diagonal_start(
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, lower)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
         # Solvers that creep have a budget: v is then that of the last weights, as always, and F one fixed function.
-        if change <= _START_TOL or budget <= 0 or misses >= _MOST_MISSES:
+        if change <= _START_TOL or budget <= 0 or misses >= PATIENCE:
             break
         v = secant.next(v, image, floors)
     return replace(scale, variances=image), W
@@ -404,10 +398,10 @@ def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> 
             if V is not None:
                 V[k, :, : len(roots)] = turned.T
     # What is of the size of rounding is zero.
-    absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
+    absent = values <= NEGLIGIBLE * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
     squares = 2 * problem.constants
-    squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
+    squares = np.where(squares > ROUNDING**2 * freedom * level**2, squares, 0.0)
     return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, d, V)
 
 
@@ -508,4 +502,5 @@ class SingleFits(NamedTuple):
         found, signal = variance_components(spectra, noise)
         if noise is None:
             found = moderated_noise(spectra, found, signal)
-        return cls(base, spectra, found, signal, sampling_variances(spectra, found, signal))
+        prior = np.maximum(signal, found / spectra.typical_value())
+        return cls(base, spectra, found, signal, sampling_variances(spectra, found, prior))

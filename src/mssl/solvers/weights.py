@@ -13,18 +13,14 @@ from mssl._validation import refused, warn
 from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import Status, Unknowns, WeightStep
+from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend_on_support
-from mssl.solvers.glm import INNER_ITERATIONS, GLMLoss, proximal_newton
+from mssl.solvers.glm import GLMLoss, proximal_newton
 from mssl.solvers.linear import MOST_UNKNOWNS, kept_inverses, rounding_gap, solve_exactly, solves_in_one_call
 from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, value_rounding
 from mssl.solvers.table import Rule, choose, solve_quadratic
 
-# Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
-# hundreds in all.
-_INNER_BUDGET, _INNER_SHARE = 20_000, 10
-_TIGHTER = 5  # times that a step without a bound goes on, each with a smaller goal
-_LEAST_BUDGET = 2_000  # the budget shrinks to this where a penalty ties many weights together: such steps are dear
+_INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds in all
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
@@ -183,16 +179,16 @@ class CoefficientProblem:
         return _doubted(step, doubt, tol)
 
     def _solve_glm(self, problem: StepProblem[GLMLoss], V: Array, tol: float, max_iter: int) -> WeightStep:
-        budget = min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
-        if not isinstance(self.penalty, EntrywisePenalty):
-            budget = min(budget, max(_INNER_BUDGET * MOST_UNKNOWNS // V.size, _LEAST_BUDGET))
+        budget = min(_INNER_BUDGET, max(10 * max_iter, INNER_ITERATIONS))
+        if not isinstance(self.penalty, EntrywisePenalty):  # that ties many weights together: such steps are dear
+            budget = min(budget, max(_INNER_BUDGET * MOST_UNKNOWNS // V.size, INNER_ITERATIONS))
         solve = partial(solve_quadratic, solver=self.solver)
         step = proximal_newton(problem, V, solve, tol=tol, max_iter=max_iter, budget=budget)
         if self.penalised or problem.bound.covariance is not None:
             return step
         # A violation of the optimality condition bounds nothing: what a step would gain says whether it is enough.
         goal = tol
-        for _ in range(_TIGHTER):
+        for _ in range(PATIENCE):
             gain = self._expected_gain(problem, step.W)
             if step.status is not Status.CONVERGED or gain <= tol:
                 break
@@ -211,7 +207,7 @@ class CoefficientProblem:
         """
         loss, coupling = problem.loss, problem.coupling
         point = loss.evaluate(V)
-        model, G = loss.model(point, observed=True), loss.slope(point) + coupling.dot(V)
+        model, G = loss.model(point, observed=True), point.derivatives[0] + coupling.dot(V)
         finite = np.isfinite(model.diagonal).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
         target = solve_exactly(StepProblem(model, coupling, problem.penalty), tol=0.0) if finite else None
         return 0.0 if target is None else max(float(np.vdot(G, V - target.W)), 0.0)
