@@ -46,10 +46,6 @@ _LARGE = 2**30  # multiplications (about 0.1 s) above which threads gain more ti
 _MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15
 
 
-def _means(sums: Array, totals: Array) -> Array:
-    return np.asarray(sums / np.where(totals > 0, totals, 1.0)[:, None])
-
-
 @dataclass(eq=False)
 class DenseBlocks:
     """Each task's features as a (d, n_k) block of one buffer, so that columns are contiguous."""
@@ -57,34 +53,30 @@ class DenseBlocks:
     buffer: Array
     bounds: Index
     d: int
+    small: bool  # whether calls of NumPy, a few per task, would cost more than a compiled loop
 
     @classmethod
     def gather(cls, X: Any, bounds: Index, weights: Array, centre: bool) -> tuple[DenseBlocks, Array]:
         """Store the features, centred by their weighted task means if so asked; returns those means too."""
         X = np.asarray(X, dtype=float)
-        blocks = cls(np.empty(X.size), bounds, X.shape[1])
-        means = np.empty((len(bounds) - 1, blocks.d))
-        if blocks._many_small:
+        K, d = len(bounds) - 1, X.shape[1]
+        small = K >= _MANY and d <= _SMALL_D and X.size <= K * _SMALL_BLOCK
+        blocks, means = cls(np.empty(X.size), bounds, d, small), np.empty((K, d))
+        if small:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
-        totals, step = np.add.reduceat(weights, bounds[:-1]), isqrt(_CHUNK)
+        totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
         # Stacks that fit the cache are transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks():
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
-            rows = rows.reshape(len(stack), -1, blocks.d)
+            rows = rows.reshape(len(stack), -1, d)
             # With more rows at a time, the strides are so long that every number misses the cache.
             for lo in range(0, rows.shape[1], step):
                 stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
-            means[tasks] = _means(blocks._sums(stack, weights, tasks), totals[tasks])
+            means[tasks] = blocks._sums(stack, weights, tasks) / np.where(totals[tasks] > 0, totals[tasks], 1.0)
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
         return blocks, means
-
-    @property
-    def _many_small(self) -> bool:
-        """Whether calls of NumPy per task, or their overhead on small blocks, would cost more than a compiled loop."""
-        K = len(self.bounds) - 1
-        return K >= _MANY and self.d <= _SMALL_D and self.buffer.size <= K * _SMALL_BLOCK
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
         """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
@@ -148,7 +140,7 @@ class DenseBlocks:
         """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i r_i a_i per task."""
         K = len(self.bounds) - 1
         out, sums, products = np.empty((K, self.d, self.d)), np.empty((K, self.d)), np.empty((K, self.d))
-        if self._many_small:
+        if self.small:
             block_grams(self.buffer, self.bounds, c, r, out, sums, products)
             return out, sums, products
 
@@ -194,7 +186,8 @@ class SparseBlocks:
         matrix = sparse.csr_array((stacked.data, columns, stacked.indptr), shape=(stacked.shape[0], K * d)).tocsc()
         matrix.sum_duplicates()
         blocks = cls(matrix, bounds, d, np.zeros((K, d)))
-        means = _means(blocks.transposed(weights), np.add.reduceat(weights, bounds[:-1]))
+        totals = np.add.reduceat(weights, bounds[:-1])[:, None]
+        means = blocks.transposed(weights) / np.where(totals > 0, totals, 1.0)
         if centre:
             full = np.diff(matrix.indptr).reshape(K, d) == np.diff(bounds)[:, None]
             matrix.data -= blocks._per_entry(np.where(full, means, 0.0))
@@ -289,6 +282,8 @@ class Design:
         K and d.
     offsets : ndarray of shape (K + 1,)
         Where each task starts in flat vectors.
+    n_rows : ndarray of shape (K,)
+        Rows of each task.
     shared : bool
         One X for all tasks, stored once; it is dense.
     centres : ndarray of shape (K, d)
@@ -304,6 +299,7 @@ class Design:
     n_tasks: int
     n_features: int
     offsets: Index
+    n_rows: Index
     shared: bool
     centres: Array
     scales: Array
@@ -363,7 +359,7 @@ class Design:
         stored, means = kind.gather(X, bounds[:2] if shared else bounds, weights, centre)
         scales = _divide_by_pooled_scale(stored, means, centre, weights) if scale else np.ones(d)
         centres = np.array(np.broadcast_to(means if centre else 0.0, (K, d)))
-        return cls(K, d, bounds, shared, centres, scales, getattr(stored, "shift", None), stored)
+        return cls(K, d, bounds, np.diff(bounds), shared, centres, scales, getattr(stored, "shift", None), stored)
 
     def dearer(self, factors: Array) -> Design:
         """The same design with features divided by factors, which makes their weights cost so much more."""
@@ -374,18 +370,13 @@ class Design:
 
     def without_rows(self) -> Design:
         """The same design without its features, where all products have been formed: centres and scales alone."""
-        nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features)
+        nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features, small=False)
         return replace(self, stored=nothing)
 
     @property
     def is_sparse(self) -> bool:
         """Whether zeros are kept."""
         return self.shift is not None
-
-    @property
-    def n_rows(self) -> Index:
-        """Rows of each task, (K,)."""
-        return np.diff(self.offsets)
 
     def per_task(self, values: Array) -> Array:
         """Repeat one number per task over its rows: (K,) → (N,)."""
@@ -462,7 +453,8 @@ class Design:
             r = c if r is None else r
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
         if intercept:  # the mean part goes, in chunks, so that no second array of Grams is needed
-            means, step = _means(sums, totals), max(1, _CHUNK // max(1, self.n_features**2))
+            means = sums / np.where(totals > 0, totals, 1.0)[:, None]
+            step = max(1, _CHUNK // max(1, self.n_features**2))
             for tasks in (slice(start, start + step) for start in range(0, len(gram), step)):
                 gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]
         if self.shift is not None and r is not None:

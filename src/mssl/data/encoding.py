@@ -260,14 +260,10 @@ class FrameColumn:
 
     def _kind(self) -> str:
         dtype = self._series.dtype
-        kind = getattr(dtype, "kind", "O")  # types of polars have none, and answer two questions instead
-        if kind in "biuf":
-            return "number"
-        given, numeric, temporal = (
-            str(dtype),
-            *(getattr(dtype, f"is_{what}", bool)() for what in ("numeric", "temporal")),
-        )
-        if numeric or given in ("Boolean", "Null"):
+        kind, given = getattr(dtype, "kind", "O"), str(dtype)
+        # Types of polars have no kind, and answer two questions instead.
+        numeric, temporal = (getattr(dtype, f"is_{what}", bool)() for what in ("numeric", "temporal"))
+        if kind in "biuf" or numeric or given in ("Boolean", "Null"):
             return "number"
         if kind in "mM" or temporal or given.startswith("period"):
             return "date"
@@ -364,10 +360,8 @@ class FeatureEncoder:
         """
         known, by_name = [column.name for column in self.columns], {column.name: column for column in given}
         if self.has_categories:
-            lost, more = (
-                [name for name in known if name not in by_name],
-                [name for name in by_name if name not in known],
-            )
+            lost = [name for name in known if name not in by_name]
+            more = [name for name in by_name if name not in known]
             if lost or more:
                 lacks = f" lacks the columns {listing(lost)}" if lost else ""
                 has = f" has the columns {listing(more)}, which were not in training" if more else ""

@@ -232,7 +232,16 @@ def read_labels(values: object, name: str = "", n: int | None = None) -> Labels 
         raise LayoutError(
             f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
-    return _uniform(labels) if labels.dtype.kind == "O" else labels
+    kinds = set(map(type, labels.tolist())) if labels.dtype.kind == "O" else set()
+    if len(kinds) > 1 and any(issubclass(kind, str) for kind in kinds):  # a mixture is compared as text
+        text = np.asarray([str(label) for label in labels])
+        if len(np.unique(text)) < len(set(labels.tolist())):
+            raise LayoutError(
+                "Task ids mix text and numbers, and some differ only in that (such as 1 and '1'); give all as text or "
+                "all as numbers."
+            )
+        return text
+    return np.asarray(labels.tolist()) if kinds else labels
 
 
 def take_columns(
@@ -289,20 +298,6 @@ def absent(value: object) -> bool:
         return bool(value != value)
     except TypeError:
         return True
-
-
-def _uniform(labels: Labels) -> Labels:
-    """Text as fixed-width strings, numbers as numbers; a mixture is compared as text."""
-    kinds = {type(label) for label in labels}
-    if len(kinds) > 1 and any(issubclass(kind, str) for kind in kinds):
-        text = np.asarray([str(label) for label in labels])
-        if len(np.unique(text)) < len(set(labels.tolist())):
-            raise LayoutError(
-                "Task ids mix text and numbers, and some differ only in that (such as 1 and '1'); give all as text or "
-                "all as numbers."
-            )
-        return text
-    return np.asarray(labels.tolist())
 
 
 def listing(names: Sequence[object] | Labels, limit: int = 8) -> str:
@@ -386,10 +381,8 @@ def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: 
     return numbers
 
 
-def read_weights(sample_weight: object, shape: tuple[int, ...]) -> Array | None:
+def read_weights(sample_weight: object, shape: tuple[int, ...]) -> Array:
     """Check sample weights and bring them to the targets' shape."""
-    if sample_weight is None:
-        return None
     weights = _numbers_of_rows("sample_weight", sample_weight, shape, "give one number ≥ 0 a row")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise DataError("sample_weight holds negative, infinite or missing values; give finite numbers ≥ 0.")

@@ -378,7 +378,7 @@ def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
 def _from_long(features: Features, y: Labels, target_names: Labels | None, sample_weight: ArrayLike | None) -> TaskData:
     X = features.values
     n = X.shape[0]
-    weights = read_weights(sample_weight, (n,))
+    weights = None if sample_weight is None else read_weights(sample_weight, (n,))
     if features.tasks is None:
         tasks, of_row = np.asarray([0]) if target_names is None else target_names, np.zeros(n, dtype=np.int64)
     else:
@@ -410,7 +410,7 @@ def _from_table(
     if names is not None and len(names) != K:
         raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name a task.")
     tasks = np.asarray(names) if names is not None else np.arange(K) if target_names is None else target_names
-    weights, seen = read_weights(sample_weight, y.shape), ~is_missing(y)
+    weights, seen = None if sample_weight is None else read_weights(sample_weight, y.shape), ~is_missing(y)
     seen = seen if weights is None else seen & (weights > 0)
     common = weights is None or bool(np.all(weights == weights[:, :1]))
     whole, (task, rows) = bool(seen.all()), np.nonzero(seen.T)
