@@ -236,19 +236,10 @@ class _AllRows:
         for block, kernel, T in zip(prior.blocks, self.kernels, prior.covariances, strict=True):
             psi, own, of = block.features.values, X[:, block.columns], g[:, block.columns]
             up[block.columns] = np.sum(of * (T @ of), axis=0)
-            if block.tasks.plain:
-                t, v = block.tasks.common()
-                apart = 2 * np.sum(own * ((half * np.eye(K).take(self.route.pairs)) @ own), axis=0)
-                together = 2 * np.sum(own * (half @ own), axis=0)
-                down[block.columns] = v * apart + t * together
-                A = Form(float(apart @ psi), float(together @ psi))
-                C = Form(float(np.sum(of * of, axis=0) @ psi), float(of.sum(axis=0) ** 2 @ psi))
-            else:
-                sums = _task_sums(_task_sums(half * kernel, rows.used).T, rows.used)
-                A = Form.of(sums + sums.T)
-                C = Form.of((of * psi) @ of.T)
-                if block.features.size:
-                    down[block.columns] = 2 * np.sum(own * ((half * T.take(self.route.pairs)) @ own), axis=0)
+            sums = _task_sums(_task_sums(half * kernel, rows.used).T, rows.used)
+            A, C = Form.of(sums + sums.T), Form.of((of * psi) @ of.T)
+            if block.tasks.plain or block.features.size:
+                down[block.columns] = 2 * np.sum(own * ((half * T.take(self.route.pairs)) @ own), axis=0)
             forms.append((A, C))
         return Derivatives(value, forms, down, up, (noise_trace, squares))
 
