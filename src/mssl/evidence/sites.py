@@ -272,18 +272,11 @@ def climb_sites(
         sweeps += 0 if point.found is None else point.found.sweeps
         return answer
 
-    point = SitePoint(start, problem, problem.start())
-    if learn:
-        made = climb(evaluate, point, gain=gain, max_iter=max_iter)
-        if not made.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
-            share *= 1e-3
-            with suppress(np.linalg.LinAlgError):
-                made = climb(evaluate, made.point, gain=gain, max_iter=max_iter)
-    else:
-        here = evaluate(point)
-        if here is None:
-            raise np.linalg.LinAlgError("the evidence cannot be computed")
-        made = Climb(point, here[0], 0.0, 1, True, [here[0]])
-    settled = made.point.found is not None and made.point.found.done
-    promise = made.promise if settled else np.inf
-    return replace(made, promise=promise, n_iter=sweeps, converged=made.converged and settled)
+    made = climb(evaluate, SitePoint(start, problem, problem.start()), gain=gain, max_iter=max_iter if learn else 1)
+    if learn and not made.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
+        share *= 1e-3
+        with suppress(np.linalg.LinAlgError):
+            made = climb(evaluate, made.point, gain=gain, max_iter=max_iter)
+    promise = made.promise if learn else 0.0
+    promise = promise if made.point.settled.done else np.inf
+    return replace(made, promise=promise, n_iter=sweeps, converged=promise <= gain)

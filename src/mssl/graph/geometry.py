@@ -128,13 +128,6 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     return Display(shown, certain.adjacency, groups, notes, relations, edges)
 
 
-class ThinnedGraph(NamedTuple):
-    """A graph with its strongest edges only, and a note that says what is hidden ('' if nothing is)."""
-
-    graph: TaskGraph
-    note: str
-
-
 class ChordGeometry(NamedTuple):
     """Tasks on a circle and their edges as curves inside it.
 
@@ -150,8 +143,8 @@ class ChordGeometry(NamedTuple):
     curves: Array
 
 
-def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
-    """Keep the strongest edges, so that single edges can be followed in a drawing.
+def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> tuple[TaskGraph, str]:
+    """The graph with its strongest edges only, so that single edges can be followed in a drawing, and what is hidden.
 
     Parameters
     ----------
@@ -163,7 +156,7 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     --------
     >>> from mssl import TaskGraph
     >>> triangle = TaskGraph.from_edges([("a", "b", 0.5), ("b", "c", 0.4), ("a", "c", 0.1)])
-    >>> thin_edges(triangle, 2).note
+    >>> thin_edges(triangle, 2)[1]
     'strongest 2 of 3 edges shown'
     """
     if max_edges is None:
@@ -171,10 +164,10 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     else:
         limit = check_whole_number("max_edges", max_edges, low=0, also="None")
     if graph.n_edges <= limit:
-        return ThinnedGraph(graph, "")
+        return graph, ""
     i, j = (ends[:limit] for ends in graph.edge_indices())
     keep = pair_matrix(np.column_stack([i, j]), np.ones(len(i), dtype=bool), len(graph))
-    return ThinnedGraph(replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown")
+    return replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown"
 
 
 def task_order(graph: TaskGraph, groups: Places | None = None) -> Places:

@@ -108,7 +108,7 @@ class Content:
         how = (self.graph.weights, self.graph.confidence)
         said = ([None] * len(i) if table is None else entries_at(table, i, j).round(9).tolist() for table in how)
         self.edges = {f"{a} {b}": edge for a, b, *edge in zip(i, j, *said, strict=True)}
-        self.hidden = set(list(self.edges)[thin_edges(self.graph).graph.n_edges :])
+        self.hidden = set(list(self.edges)[thin_edges(self.graph)[0].n_edges :])
         self.names = [short_name(name, 60) for name in tasks]
         self.colors, self.order = community_colors(labels), task_order(self.graph, labels)
         sizes = np.bincount(labels)
