@@ -27,7 +27,7 @@ import numpy as np
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.information import RelationInput, observations_at
+from mssl.graph.information import evidence_on_weights, observations_at
 from mssl.graph.tests import GraphEvidence, Residuals
 
 
@@ -35,7 +35,7 @@ def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
     """The evidence of a default fit, without the fit."""
     model = MSSLRegressor()
     data = model._read(X, y, tasks, None)
-    return RelationInput.of(model.to_spec(data).prepare(data)).read().evidence()
+    return evidence_on_weights(model.to_spec(data).prepare(data), data).resolve()
 
 
 def independent(random: np.random.Generator, K: int, d: int, n: int, mean: float, layout: str, rho: float) -> Any:

@@ -16,7 +16,7 @@ from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.features import Linear
 from mssl.graph import information
-from mssl.graph.information import Occasions, RelationInput, _Statistics, _White, partial_correlations
+from mssl.graph.information import Occasions, _Statistics, _White, evidence_on_weights, partial_correlations
 from mssl.graph.tests import (
     GraphEvidence,
     LazyEvidence,
@@ -32,7 +32,7 @@ from mssl.structures import SparsePrecision, TaskCovariance
 def kept_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return RelationInput.of(model.to_spec(data).prepare(data), bool(shared_mean))
+    return evidence_on_weights(model.to_spec(data).prepare(data), data, bool(shared_mean)).source
 
 
 def weights_of(*data, **parameters):
@@ -143,7 +143,10 @@ def test_errors_of_common_rows_are_whitened_away_for_labels_too():
             model = MSSLClassifier(shared_mean=False)
             data = model._read(X, y, tasks, None)
             prepared = model.to_spec(data).prepare(data)
-            found += len(RelationInput.of(prepared, False).read().evidence().relations(range(6))) > 0
+            found += (
+                len(evidence_on_weights(prepared, prepared.data, False).source.read().evidence().relations(range(6)))
+                > 0
+            )
         return found
 
     assert wrong("shared") <= 4
@@ -331,9 +334,9 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
     X, Y = independent(0, K=4, d=5, rho=0.8, **options)
     data = MSSLRegressor()._read(X, Y, None, None)
     prepared = MSSLRegressor().to_spec(data).prepare(data)
-    kept = RelationInput.of(prepared)
+    kept = evidence_on_weights(prepared, prepared.data).source
     monkeypatch.setattr(information, "_MOST_ROWS", 0)
-    whole = RelationInput.of(prepared)
+    whole = evidence_on_weights(prepared, prepared.data).source
     assert kept.occasions.products > whole.occasions.products
     for found, rows in zip(kept.occasions.factors(), whole.occasions.factors(), strict=True):
         flat, given = found.reshape(-1, found.shape[-1]), rows.reshape(-1, rows.shape[-1])
@@ -349,7 +352,7 @@ def test_upper_triangles_stand_for_grams(layout):
     model = MSSLRegressor()
     data = model._read(*independent(0, K=4, d=5, layout=layout), None, None)
     prepared = model.to_spec(data).prepare(data)
-    kept = RelationInput.of(prepared)
+    kept = evidence_on_weights(prepared, prepared.data).source
     whole = replace(kept, base=SimpleNamespace(read=lambda: prepared.base))
     assert 5 * kept.base.upper.size == 3 * prepared.base.gram.size
     found, expected = (source.read().evidence() for source in (kept, whole))

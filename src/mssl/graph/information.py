@@ -114,15 +114,21 @@ def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, dat
 def evidence_on_weights(
     prepared: Prepared, data: TaskData, about_mean: bool = True, ranks: bool = False
 ) -> Untested | LazyEvidence:
-    """The evidence on the relations of the tasks' weights; the parameters are those of :class:`RelationInput`."""
+    """The evidence on the relations of the tasks' weights; the last parameters are those of :class:`RelationInput`."""
     number = effective_columns(data, _FEWEST_COLUMNS)
-    if number >= _FEWEST_COLUMNS:
-        return LazyEvidence(RelationInput.of(prepared, about_mean, ranks), len(prepared.noise))
-    columns = f"{number} column{'' if number == 1 else 's'}"
-    return Untested(
-        f"the weights of {columns} cannot show relations: at least {_FEWEST_COLUMNS} columns that vary within tasks "
-        "are needed"
-    )
+    if number < _FEWEST_COLUMNS:
+        columns = f"{number} column{'' if number == 1 else 's'}"
+        return Untested(
+            f"the weights of {columns} cannot show relations: at least {_FEWEST_COLUMNS} columns that vary within "
+            "tasks are needed"
+        )
+    base, spectra, rows = prepared.base, prepared.spectra, prepared.data
+    known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
+    freedom = np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom
+    common = rows is not None and rows.n_tasks > 1 and rows.paired is not None
+    occasions = Occasions.of(prepared) if common else None
+    noise = prepared.noise if known else None
+    return LazyEvidence(RelationInput(prepared.kept, freedom, noise, occasions, about_mean, ranks), base.n_tasks)
 
 
 class Occasions(NamedTuple):
@@ -148,9 +154,9 @@ class Occasions(NamedTuple):
 
     @classmethod
     def of(cls, prepared: Prepared) -> Occasions | None:
-        """Those of prepared data; None where no rows belong together."""
+        """Those of prepared data whose rows belong together; None where these are sparse."""
         data, design, near = prepared.data, prepared.design, prepared.rows
-        if data is None or design is None or design.is_sparse or data.n_tasks < 2 or data.paired is None:
+        if data is None or design is None or design.is_sparse:
             return None
         weights = data.row_weights
         targets = data.y
@@ -210,15 +216,6 @@ class RelationInput:
     about_mean: bool
     ranks: bool
 
-    @classmethod
-    def of(cls, prepared: Prepared, about_mean: bool = True, ranks: bool = False) -> RelationInput:
-        """What is kept of prepared data."""
-        base, spectra = prepared.base, prepared.spectra
-        known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
-        freedom = np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom
-        noise, occasions = prepared.noise if known else None, Occasions.of(prepared)
-        return cls(prepared.kept, freedom, noise, occasions, about_mean, ranks)
-
     def read(self) -> Scores:
         """The tasks' scores."""
         base = self.base.read()
@@ -240,17 +237,14 @@ class _Errors(NamedTuple):
     ----------
     rows : ndarray of shape (K or 1, d, n)
         Features by occasion, centred; 0 where a task has no row.
-    correlation : ndarray of shape (K, K)
-        Of the residuals, shrunk towards none.
     variance : ndarray of shape (K, K)
-        Of these correlations.
+        Of the correlations of the residuals, which are shrunk towards none.
     covariance : ndarray of shape (m, K, K) or (K, m, K, m)
         What they make of the covariance of the projections of different tasks, noise 1: by direction where all tasks
         have the same ones.
     """
 
     rows: Array
-    correlation: Array
     variance: Array
     covariance: Array
 
@@ -372,7 +366,7 @@ class Scores:
         variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
         rho = rho / np.outer(size, size)
         covariance = common[:, None, None] * rho if shared else common * (rho - np.eye(K))[:, None, :, None]
-        return replace(self, shared=shared, errors=_Errors(rows, rho, variance, covariance))
+        return replace(self, shared=shared, errors=_Errors(rows, variance, covariance))
 
     @cached_property
     def white(self) -> tuple[_White, ...]:
