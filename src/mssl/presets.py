@@ -266,14 +266,6 @@ def s2m2r(
     return _estimator(structure, L1(0.0), loss, further)
 
 
-def _mssl(
-    graph_penalty: float, coef_penalty: float, loss: str | Loss, further: dict[str, Any]
-) -> MSSLRegressor | MSSLClassifier:
-    if loss == "bernoulli":
-        return MSSLClassifier(graph_penalty, coef_penalty, **further)
-    return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)
-
-
 @_preset
 def p_mssl(
     graph_penalty: float = 0.3, coef_penalty: float = 0.0, *, loss: str | Loss = "gaussian", **further: Any
@@ -287,7 +279,9 @@ def p_mssl(
     ----------
     Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben & Banerjee (2014), doi:10.1145/2661829.2662091.
     """
-    return _mssl(graph_penalty, coef_penalty, loss, further)
+    if loss == "bernoulli":
+        return MSSLClassifier(graph_penalty, coef_penalty, **further)
+    return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)
 
 
 @_preset

@@ -184,13 +184,11 @@ def gain_over_separate(model: Any) -> float | None:
     model : fitted estimator
         Of :mod:`mssl.model_selection`, or any other.
     """
-    scores, found = getattr(model, "cv_results_", {}), getattr(model, "held_out_", None)
-    single = not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or len(model.tasks_) < 2
-    if single or found is None or model.scoring is not None:
+    table, found = getattr(model, "cv_results_", {}), getattr(model, "held_out_", None)
+    names = ("mean_test_score", "param_graph_penalty", "param_shared_mean")
+    if not set(names) <= set(table) or len(model.tasks_) < 2 or found is None or model.scoring is not None:
         return None
-    points = zip(
-        *(scores[name] for name in ("mean_test_score", "param_graph_penalty", "param_shared_mean")), strict=True
-    )
+    points = zip(*(table[name] for name in names), strict=True)
     separate = [score for score, penalty, mean in points if penalty >= 1 and mean is False]
     # The deviance of a label is twice its log loss.
     score = found.score if found.base_rate is None else -2 * found.score

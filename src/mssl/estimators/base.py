@@ -39,7 +39,7 @@ from mssl.data.targets import learn_transform
 from mssl.estimators.fitted import Fitted, Input, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
-from mssl.estimators.prediction import Rows, TaskPredictor
+from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import (
     FitSpec,
     TaskShape,
@@ -484,8 +484,6 @@ class MultiTaskEstimator(TaskEstimator):
         """
         data = self._read(X, y, tasks, sample_weight)
         spec = self.to_spec(data)
-        if not spec.structure.prices_edges:
-            raise refused("structure", spec.structure, "limits are for a learned sparse precision")
         spec.check(data)
         prepared = spec.prepare(data)
         return PenaltyLimits(graph_penalty_limit(prepared, spec), coef_penalty_limit(prepared, spec))
@@ -585,16 +583,12 @@ class MeanPredictor(TaskPredictor):
             self._miss_offset()
         else:
             predictor = predictor + read_offset(offset, predictor.shape, self.loss_.identity)
-        if self.target_ is not None:
-            return self._as_given(self._back(predictor, rows), rows.dtype)
-        return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
-
-    def _back(self, predictor: Array, rows: Rows) -> Array:
-        """Means of the targets themselves, given those on the scale of the fit and the noise there."""
-        variance = self.noise_variance_
+        if self.target_ is None:
+            return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
+        variance = self.noise_variance_  # on the scale of the fit
         if rows.index is not None:
             variance = np.where(rows.index < 0, variance.mean(), variance[rows.index]).reshape(rows.shape)
-        return predictor if self.target_ is None else self.target_.mean(predictor, variance)
+        return self._as_given(self.target_.mean(predictor, variance), rows.dtype)
 
     @score_by_keyword
     def score(
@@ -755,26 +749,20 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
     return np.asarray(weights * pair[data.y.astype(int)])
 
 
-def _facts(model: Any) -> list[tuple[str, str]]:
-    """The few lines a reader wants first: tasks, certificate, edges."""
-    result = model.result_
-    return [
-        ("tasks", f"{len(model.tasks_)}"),
-        ("features", f"{model.coef_.shape[1]}"),
-        ("loss", model.loss_.name),
-        ("shared mean", f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none"),
-        ("support", f"{model.graph_.n_edges} of {len(model.tasks_) * (len(model.tasks_) - 1) // 2} pairs"),
-        ("certificate", f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds"),
-        ("status", str(result.status)),
-    ]
-
-
 def estimator_html(model: Any, diagram: str) -> str:
     """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
     if not hasattr(model, "result_"):
         return diagram
-    left = "text-align:left"
-    pairs = [(Html(name), Html(value)) for name, value in _facts(model)]
-    facts = (tag("tr", tag("th", name, style=left), tag("td", value, style=left)) for name, value in pairs)
-    fit = tag("details", tag("summary", Html("Fit")), tag("table", *facts), model.graph_._html(), open=True)
+    result, (K, d), left = model.result_, model.coef_.shape, "text-align:left"
+    facts = {
+        "tasks": f"{K}",
+        "features": f"{d}",
+        "loss": model.loss_.name,
+        "shared mean": f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none",
+        "support": f"{model.graph_.n_edges} of {K * (K - 1) // 2} pairs",
+        "certificate": f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds",
+        "status": str(result.status),
+    }
+    rows = [tag("tr", tag("th", Html(k), style=left), tag("td", Html(v), style=left)) for k, v in facts.items()]
+    fit = tag("details", tag("summary", Html("Fit")), tag("table", *rows), model.graph_._html(), open=True)
     return f"{diagram}{fit!s}"

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import count
 from os import PathLike
 from time import monotonic
 from typing import Any, Self
@@ -143,14 +144,12 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _report(self, context: Any, progress: Progress) -> Any:
-        began, count = monotonic(), 0
+        began, numbers = monotonic(), count(1)
 
         def report(name: str, density: float) -> None:
-            nonlocal count
-            count += 1
             progress.advance()
             if self.verbose:
-                told = f"candidate {count}: {name}, log density {density:.4f} a held-out row"
+                told = f"candidate {next(numbers)}: {name}, log density {density:.4f} a held-out row"
                 print(f"{told}, after {monotonic() - began:.1f} s", file=sys.stderr)
             self._pass(context, "candidate")
 
@@ -213,7 +212,6 @@ class BayesianEstimator(TaskEstimator):
         return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        settings = Settings(fit_intercept=self.intercepts != "none")
         features = feature_labels(data.feature_names, data.n_features)
         if ensemble.maps is not None:
             features = ensemble.maps.get_feature_names_out(features)
@@ -222,6 +220,7 @@ class BayesianEstimator(TaskEstimator):
         if np.all(data.n_rows > 0):  # a task without rows is related to none
             with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
                 warnings.simplefilter("ignore")
+                settings = Settings(fit_intercept=self.intercepts != "none")
                 evidence = evidence_on_weights(prepare(data, loss, settings), data)
         graph = replace(TaskGraph.from_edges([], data.tasks.tolist()), evidence=evidence)
         loss = ensemble.members[0].fit.loss
@@ -545,12 +544,12 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
         if known is not None:
             mean, variance = self._given(forecast, shape, known)
-            if self.target_ is not None:
-                mean, variance = _own_scale(self.target_, mean, variance)
         elif self.target_ is not None:
-            mean, variance = _own_scale(self.target_, forecast.mean, forecast.variance + forecast.dispersion)
+            mean, variance = forecast.mean, forecast.variance + forecast.dispersion
         else:
             mean, variance = forecast.moments()
+        if self.target_ is not None:
+            mean, variance = _own_scale(self.target_, mean, variance)
         mean = self._as_given(mean.reshape(shape), dtype)
         return (mean, self._as_given(np.sqrt(variance).reshape(shape), dtype)) if return_std else mean
 
@@ -558,13 +557,10 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         if len(shape) != 2 or not self.loss_.quadratic:
             raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
         R = self.residual_covariance_
-        own = forecast.variance.reshape(shape)
-        covariance = np.broadcast_to(R, (shape[0], *R.shape)).copy()
-        diagonal = np.arange(len(R))
-        covariance[:, diagonal, diagonal] += own
-        targets = read_known(known)
-        if self.target_ is not None:
-            targets = np.where(np.isnan(targets), np.nan, self._targets(np.where(np.isnan(targets), 1.0, targets)))
+        covariance = R + forecast.variance.reshape(*shape, 1) * np.eye(len(R))
+        targets = read_known(known).copy()
+        seen = ~np.isnan(targets)
+        targets[seen] = self._targets(targets[seen])
         given = conditional(forecast.mean.reshape(shape), covariance, targets)
         return given.mean, given.variance
 

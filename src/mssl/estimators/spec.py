@@ -14,7 +14,6 @@ from sklearn.base import clone
 from mssl._typing import Array, BaseEstimator, Labels, TaskMatrix
 from mssl._validation import refused, warn
 from mssl.data.layouts import TaskData
-from mssl.exceptions import ParameterError
 from mssl.features.maps import are_scaled
 from mssl.graph.tests import Later
 from mssl.losses import Loss
@@ -200,7 +199,7 @@ def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
     """
     structure, penalty = spec.structure, spec.penalty
     if not structure.prices_edges:
-        raise ParameterError(f"structure is {structure!r}; λ_max needs a learned sparse precision.")
+        raise refused("structure", structure, "limits are for a learned sparse precision")
     first = spec.first_step(len(prepared.noise))
     scale = 1.0 if spec.paper is None else spec.paper.graph_penalty
     if structure.starts_diagonal:
