@@ -578,11 +578,7 @@ class MeanPredictor(TaskPredictor):
         if is_dask(X) and offset is None:
             return predict_lazily(partial(MeanPredictor.predict, self, unseen=unseen), X, tasks)
         rows = self._rows(X, tasks, unseen)
-        predictor = self._predictor_of(rows)
-        if offset is None:
-            self._miss_offset()
-        else:
-            predictor = predictor + read_offset(offset, predictor.shape, self.loss_.identity)
+        predictor = self._predictor_of(rows) + self._offset(offset, rows.shape)
         if self.target_ is None:
             return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
         variance = self.noise_variance_  # on the scale of the fit
@@ -627,10 +623,10 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
         return Bernoulli()
 
     def _with_targets(self, data: TaskData) -> TaskData:
-        self.classes_ = two_classes(data.y)
-        coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
-        self.base_rates_ = task_means(coded.y, data.task_of_row, data.weights, data.n_tasks)
-        return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))
+        classes = two_classes(data.y)
+        coded = replace(data, y=(data.y == classes[1]).astype(float))
+        self._note(classes=classes, base_rates=task_means(coded.y, data.task_of_row, data.weights, data.n_tasks))
+        return replace(coded, weights=class_weights(coded, classes, self.class_weight))
 
     def decision_function(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Array:
         """Log-odds of the second class, ``classes_[1]``.

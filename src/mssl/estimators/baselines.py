@@ -9,7 +9,7 @@ import numpy as np
 
 from mssl._typing import Array, ArrayLike, BaseEstimator, Given, RegressorMixin
 from mssl._validation import refused
-from mssl.data.inputs import as_table, dense, read_offset
+from mssl.data.inputs import as_table, dense
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import MeanPredictor
 from mssl.estimators.fitted import Input
@@ -167,4 +167,4 @@ class Climatology(_Baseline):
         place = np.clip(np.searchsorted(self.seasons_, seasons), 0, len(self.seasons_) - 1)
         known = self.seasons_[place] == seasons
         normals = np.where(known, self.normals_[owners, place], self.means_[owners]).reshape(shape)
-        return normals if offset is None else normals + read_offset(offset, normals.shape, self.loss_.identity)
+        return normals + self._offset(offset, shape)

@@ -22,7 +22,7 @@ from mssl._typing import Array, ClassWeight, RegressorMixin
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
+from mssl.data.inputs import feature_labels, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
@@ -274,11 +274,7 @@ class BayesianEstimator(TaskEstimator):
         parts = [slice(start, start + step) for start in range(0, max(len(own), 1), step)]
         made = [self.ensemble_.forecast(values[own[part]], index[part]) for part in parts]
         forecast = made[0].joined(made[1:])
-        if offset is None:
-            self._miss_offset()
-        else:
-            forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape, self.loss_.identity).ravel())
-        return forecast, shape, dtype
+        return replace(forecast, mean=forecast.mean + np.ravel(self._offset(offset, shape))), shape, dtype
 
     def sample_posterior(self, n_samples: int = 100, *, random_state: Any = None) -> Array:
         """Draws of all tasks' weights, in the user's units.
@@ -366,7 +362,7 @@ class BayesianEstimator(TaskEstimator):
             for member in self.ensemble_.members
         ]
         known = self.fitted_
-        tasks = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
+        tasks = np.append(self.tasks_, [task])
         rates = known.input.base_rates
         if rates is not None:  # with one row from anywhere, as in the fit
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))

@@ -22,6 +22,7 @@ from mssl.data.inputs import (
     listing,
     locate_tasks,
     read_labels,
+    read_offset,
     refuse_unseen,
     unseen_tasks,
     without_columns,
@@ -102,13 +103,16 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
                 setattr(self, name, getattr(other, name))
         return self
 
-    def _miss_offset(self) -> None:
-        """Say that offsets were given to the fit and not to a prediction."""
+    def _offset(self, offset: Given, shape: tuple[int, ...]) -> Array | float:
+        """What is added to linear predictors of a shape; a warning says that it was given to the fit alone."""
+        if offset is not None:
+            return read_offset(offset, shape, self.loss_.identity)
         if self.has_offset_:
             warn(
                 "The model was fitted with offsets, and offset is not given: the answer is for an offset of 0, "
                 "an exposure of 1. Give offset=…, or offset=0 if that is meant."
             )
+        return 0.0
 
     @property
     def _n_columns(self) -> int:

@@ -65,9 +65,8 @@ class Summary:
         pandas: Any = require("pandas", "tables", "Summary.to_frame")
         K, D = self.estimate.shape
         columns: dict[str, Any] = {"task": np.repeat(self.tasks, D), "feature": np.tile(self.features, K)}
-        for name in ("estimate", "std_error", "lower", "upper"):
-            values = getattr(self, name)
-            columns[name] = np.full(K * D, np.nan) if values is None else values.ravel()
+        numbers = {"estimate": self.estimate, "std_error": self.std_error, "lower": self.lower, "upper": self.upper}
+        columns |= {name: np.nan if part is None else part.ravel() for name, part in numbers.items()}
         return pandas.DataFrame(columns)
 
     def _lines(self) -> list[list[str]]:
@@ -76,20 +75,14 @@ class Summary:
         if K * D > _MOST_LINES:
             sizes = np.abs(self.estimate).mean(axis=0) * (1.0 if self.spreads is None else self.spreads)
             order = np.argsort(-sizes, kind="stable")[:_MOST_LINES]
-            head = ["feature", "mean over tasks", "smallest", "largest", "tasks whose interval is off 0"]
-            own = self.estimate[:, order]
-            sure = ["" for _ in order]
-            if self.lower is not None and self.upper is not None:
-                certain = (self.lower[:, order] > 0) | (self.upper[:, order] < 0)
-                sure = [f"{count} of {K}" for count in certain.sum(axis=0).tolist()]
-            columns = (own.mean(axis=0), own.min(axis=0), own.max(axis=0))
-            return [
-                head,
-                *(
-                    [short_name(self.features[j]), *(f"{values[row]:.4g}" for values in columns), sure[row]]
-                    for row, j in enumerate(order.tolist())
-                ),
-            ]
+            lines = [["feature", "mean over tasks", "smallest", "largest", "tasks whose interval is off 0"]]
+            for j in order.tolist():
+                own, sure = self.estimate[:, j], ""
+                if self.lower is not None and self.upper is not None:
+                    sure = f"{np.count_nonzero((self.lower[:, j] > 0) | (self.upper[:, j] < 0))} of {K}"
+                numbers = (f"{value:.4g}" for value in (own.mean(), own.min(), own.max()))
+                lines.append([short_name(self.features[j]), *numbers, sure])
+            return lines
         parts = [part for part in (self.estimate, self.std_error, self.lower, self.upper) if part is not None]
         ends = [f"{100 * edge:g} %" for edge in (0.5 - self.level / 2, 0.5 + self.level / 2)]
         head = ["task", "feature", "estimate", *(["std. error", *ends] if len(parts) > 1 else [])]
@@ -212,14 +205,15 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     found = getattr(model, "held_out_", None)
     if found is not None:
         facts.append((found.what, f"{found.score:.4g}"))
-        if found.base_rate is not None:
-            facts.append(("of each task's base rate alone", f"{found.base_rate:.4g}"))
-        if found.auc is not None:
-            facts.append(("area under the ROC curve of the same rows", f"{found.auc:.4g}"))
-        if found.explained is not None:
-            facts.append(("R² within tasks of the same rows", f"{found.explained:.4g}"))
+        more = {
+            "of each task's base rate alone": found.base_rate,
+            "area under the ROC curve of the same rows": found.auc,
+            "R² within tasks of the same rows": found.explained,
+        }
+        facts += [(words, f"{score:.4g}") for words, score in more.items() if score is not None]
     if hasattr(model, "best_params_"):
-        facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
+        chosen = {k: f"{v:.3g}" if isinstance(v, float) else f"{v}" for k, v in model.best_params_.items()}
+        facts.append(("chosen", ", ".join(f"{name}={value}" for name, value in chosen.items())))
     likelihood = fitted.log_likelihood_
     if likelihood is not None and dof is not None:
         used = float(np.sum(dof)) + (K if fitted.fit_intercept else 0)
@@ -229,10 +223,6 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     if hasattr(fitted, "result_"):
         facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status}"))
     return facts
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _range(values: Array) -> str:
