@@ -269,13 +269,7 @@ class Spline(FeatureMap):
         return Curves(column, centre, scale, knots, coef, degree)
 
     def _apply(self, X: Array) -> Array:
-        features = np.empty((len(X), len(self.column_of_)))
-        place = 0
-        for curves in self.curves_:
-            width = curves.coef.shape[1]
-            features[:, place : place + width] = curves(X[:, curves.column])
-            place += width
-        return features
+        return np.column_stack([np.empty((len(X), 0)), *(curves(X[:, curves.column]) for curves in self.curves_)])
 
     def _names(self, columns: Labels) -> list[str]:
         return [
@@ -585,8 +579,14 @@ class FeatureBlocks(FeatureMap):
         given = [self.maps] if isinstance(self.maps, FeatureMap) else self.maps
         if not isinstance(given, list | tuple) or not given:
             raise refused("features", self.maps, allowed)
-        maps = [_as_map(made, allowed) for made in given]
-        return [Linear(), *(made for made in maps if type(made) is not Linear)]
+        maps: list[FeatureMap] = [Linear()]
+        for made in given:
+            mapped = isinstance(made, FeatureMap)
+            if not mapped and (isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform"))):
+                raise refused("features", made, allowed)
+            if type(made) is not Linear:
+                maps.append(clone(made) if mapped else Transformed(made))
+        return maps
 
     @property
     def linear(self) -> bool:
@@ -595,8 +595,6 @@ class FeatureBlocks(FeatureMap):
 
     def map_rows(self, X: Any) -> Any:
         """As :meth:`transform`, of checked numbers of shape (n, d), block after block."""
-        if not self.maps_:
-            return np.empty((X.shape[0], 0))
         if self.linear:
             return X
         if sparse.issparse(X):
@@ -614,14 +612,6 @@ class FeatureBlocks(FeatureMap):
 
     def _names(self, columns: Labels) -> list[str]:
         return [name for made in self.maps_ for name in made._names(columns)]
-
-
-def _as_map(made: Any, allowed: str) -> FeatureMap:
-    if isinstance(made, FeatureMap):
-        return clone(made)
-    if isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform")):
-        raise refused("features", made, allowed)
-    return Transformed(made)
 
 
 def fit_maps(features: str | Sequence[Any], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
