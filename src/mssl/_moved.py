@@ -21,7 +21,7 @@ MOVED = {
     "mssl.ensemble": "mssl.estimators.baselines",
     "mssl.inputs": "mssl.data.inputs",
     "mssl.io": "mssl.files.models",
-    "mssl.labels": "mssl.data.labels",
+    "mssl.labels": "mssl.data.targets",
     "mssl.objective": "mssl.model.objective",
     "mssl.prediction": "mssl.estimators.prediction",
     "mssl.tables": "mssl.files.tables",

@@ -330,11 +330,6 @@ class FeatureEncoder:
         """Whether some column is not a number."""
         return any(column.categories is not None for column in self.columns)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the encoded columns."""
-        return encoded_names(self.columns)
-
     @classmethod
     def learn(
         cls, given: Sequence[ColumnValues], missing: str, categorical: str | Collection[str | int] | None = None
@@ -530,7 +525,7 @@ def read_features(
     if tasks is not None:
         labels = read_labels(tasks, n=values.shape[0] if values.ndim == 2 else None)
     if encoder is not None and (names is not None or encoder.has_categories):
-        names = np.asarray(encoder.names, dtype=object)
+        names = np.asarray(encoded_names(encoder.columns), dtype=object)
     return Features(values, labels, names, encoder, dtype)
 
 

@@ -32,10 +32,9 @@ from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import read_features
 from mssl.data.hints import hint_at_tasks, warn_of_exposure
 from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
-from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
-from mssl.data.targets import learn_transform
+from mssl.data.targets import learn_transform, two_classes
 from mssl.estimators.fitted import Fitted, Input, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
