@@ -548,21 +548,19 @@ def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     total = int(rows.used.sum())
     by_mean = K * (r**3 + 3.0 * r * r * d + 2.0 * r * d * d) + 3.0 * d**3
     by_dual = float(total) ** 3 + 2.0 * total**2 * d
-    if dense:
-        if total > LARGEST_DUAL:
+    if not dense and (by_mean <= by_dual or total > LARGEST_DUAL):
+        if K * r * d + d * d > LARGEST_MEAN:
             raise DataError(
-                f"prior 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
-                f" Use prior='mean+ard', which scales."
+                f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); "
+                "use fewer features, or mssl.MSSLRegressor."
             )
-        return DualRoute(rows)
-    if by_dual < by_mean and total <= LARGEST_DUAL:
-        return DualRoute(rows)
-    if K * r * d + d * d > LARGEST_MEAN:
+        return MeanRoute(rows)
+    if total > LARGEST_DUAL:
         raise DataError(
-            f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); use "
-            "fewer features, or mssl.MSSLRegressor."
+            f"prior 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
+            f" Use prior='mean+ard', which scales."
         )
-    return MeanRoute(rows)
+    return DualRoute(rows)
 
 
 def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> SharedRoute:

@@ -74,27 +74,6 @@ class Route(ABC, Generic[S]):
         return self.at(prior).posterior()
 
 
-def _by_own_and_mean(
-    prior: Prior,
-    value: float,
-    own: tuple[Array, Array],
-    mean: tuple[Array, Array],
-    noise: tuple[Array, Array],
-) -> Derivatives:
-    """Derivatives where all blocks are plain: first A, then C."""
-    forms = []
-    for block in prior.blocks:
-        columns, psi = block.columns, block.features.values
-        A, C = (
-            Form(float(of_own[columns] @ psi), float(of_mean[columns] @ psi))
-            for of_own, of_mean in zip(own, mean, strict=True)
-        )
-        forms.append((A, C))
-    t, v = prior.common[prior.block].T
-    down, up = (v * of_own + t * of_mean for of_own, of_mean in zip(own, mean, strict=True))
-    return Derivatives(value, forms, down, up, noise)
-
-
 @dataclass(eq=False)
 class MeanRoute(Route["_GivenMean"]):
     """Condition on the mean that all tasks share: tasks are then independent of each other."""
@@ -161,14 +140,20 @@ class _GivenMean:
         taken = _whitened(self.factor, self.scale[:, None] * total)
         mean_trace = np.diag(total) - np.sum(taken * taken, axis=0)
         alpha, diagonal = self._inverse_rows
-        trace = diagonal.sum(axis=1) - filling / noise
-        return _by_own_and_mean(
-            self.prior,
-            value,
-            (np.maximum(own_trace, 0.0), np.sum(g * g, axis=0)),
-            (np.maximum(mean_trace, 0.0), g.sum(axis=0) ** 2),
-            (np.maximum(trace, 0.0) + rows.spare / noise, np.sum(alpha * alpha, axis=1) + rows.rest / noise**2),
-        )
+        trace = np.maximum(diagonal.sum(axis=1) - filling / noise, 0.0)
+        of_noise = trace + rows.spare / noise, np.sum(alpha * alpha, axis=1) + rows.rest / noise**2
+        # A and C of the variances of the tasks' own parts and of the mean, column by column.
+        own = np.array([np.maximum(own_trace, 0.0), np.sum(g * g, axis=0)])
+        mean = np.array([np.maximum(mean_trace, 0.0), g.sum(axis=0) ** 2])
+        forms = []
+        for block in self.prior.blocks:
+            psi = block.features.values
+            traces, totals = ((part[:, block.columns] @ psi).tolist() for part in (own, mean))
+            A, C = map(Form, traces, totals)
+            forms.append((A, C))
+        t, v = self.prior.common[self.prior.block].T
+        down, up = v * own + t * mean
+        return Derivatives(value, forms, down, up, of_noise)
 
     def posterior(self) -> WeightPosterior:
         """The weights' posterior."""
@@ -394,11 +379,7 @@ class PrimalRoute(Route["_AllWeights"]):
 
     def of(self, k: int) -> Array:
         """Features of one task."""
-        return np.asarray(self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k])
-
-    def full(self) -> Array:
-        """Features of all tasks, (n, K, d)."""
-        return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
+        return self.X[:, k % self.X.shape[1]]
 
     def noise_trace(self, inverses: Array, covariance: Array) -> Array:
         """Sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, with Q = x Cov(w) xᵀ over the tasks of an occasion."""
@@ -428,7 +409,7 @@ class _AllWeights:
         K, d = route.Y.shape[1], route.X.shape[2]
         self.inverses, log_det, self.G = route.errors(prior.noise)
         white = route.whitened(self.inverses, route.Y) * route.counts[:, None]
-        self.b = np.einsum("okj,ok->jk", route.full(), white, optimize=True)
+        self.b = (white.T[:, None] @ route.X.transpose(1, 0, 2))[:, 0].T
         roots = np.linalg.cholesky(prior.covariances)[prior.block] * np.sqrt(prior.psi)[:, None, None]
         # H = I + SᵀGS with the roots as the blocks of S; Cov(w) = S H⁻¹ Sᵀ.
         turn = roots.transpose(0, 2, 1)
@@ -449,7 +430,7 @@ class _AllWeights:
         # N = G − G Cov G, of which the blocks of single columns are wanted.
         along = (self.covariance @ self.G.reshape(d * K, d * K)).reshape(d * K, d, K)
         N = np.einsum("jkjl->jkl", self.G) - self.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
-        fitted = np.einsum("okj,jk->ok", route.full(), self.coef, optimize=True)
+        fitted = (route.X.transpose(1, 0, 2) @ self.coef.T[:, :, None])[:, :, 0].T
         alpha = route.whitened(self.inverses, np.where(route.seen, route.Y - fitted, 0.0))
         noise = (route.noise_trace(self.inverses, self.covariance), (alpha * route.counts[:, None]).T @ alpha)
         forms = []
