@@ -109,7 +109,7 @@ def null(name: str, draw: int) -> dict[str, float]:
     function, arguments = null_cells()[name]
     evidence = function(np.random.default_rng([zlib.crc32(name.encode()), draw]), *arguments)
     names = range(len(evidence.correlation))
-    return {"relations": float(len(evidence.relations(names)) > 0), "edges": float(len(evidence.edges(names)) > 0)}
+    return {"relations": float(len(evidence.table(names)) > 0), "edges": float(len(evidence.table(names, "edges")) > 0)}
 
 
 def rates(pairs: list[tuple[int, int]], truth: Any) -> tuple[float, float]:
@@ -139,7 +139,7 @@ def edge_bound(random: np.random.Generator, covariance: Any, designs: list[Any],
         W = np.linalg.cholesky(covariance[block]) @ random.standard_normal((p, max(2, round(count))))
         W /= np.linalg.norm(W, axis=1, keepdims=True)
         r[block], freedom[block] = W @ W.T, count
-    return rates(GraphEvidence(r, freedom, np.ones(K)).edges(range(K)).pairs, joined)[0]
+    return rates(GraphEvidence(r, freedom, np.ones(K)).table(range(K), "edges").pairs, joined)[0]
 
 
 def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
@@ -156,7 +156,7 @@ def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
     sizes, spread = np.sqrt(np.diag(data.covariance)), np.sqrt(np.diag(data.precision))
     correlation = (data.covariance / np.outer(sizes, sizes))[pairs]
     partial = (-data.precision / np.outer(spread, spread))[pairs]
-    relations = evidence.relations(range(K))
+    relations = evidence.table(range(K))
     grouped = evidence.groups[pairs[0]] == evidence.groups[pairs[1]]
     inside = [
         (low <= truth) & (truth <= high)
@@ -164,16 +164,16 @@ def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
     ]
     wrong = [np.sign(r.weight) != np.sign(data.covariance[r[:2]]) for r in relations if related[r[:2]]]
     f1, fdp = rates(relations.pairs, related)
-    edge_f1, edge_fdp = rates(evidence.edges(range(K)).pairs, joined)
+    edge_f1, edge_fdp = rates(evidence.table(range(K), "edges").pairs, joined)
     return {
         "f1": f1,
-        "known_w": rates(exact.relations(range(K)).pairs, related)[0],
+        "known_w": rates(exact.table(range(K)).pairs, related)[0],
         "fdp": fdp,
         "coverage": float(inside[0].mean()),
         "wrong_signs": float(np.mean(wrong)) if wrong else 0.0,
         "edge_f1": edge_f1,
         "edge_f1_bound": edge_bound(random, data.covariance, np.split(data.X, K), joined),
-        "edge_known_w": rates(exact.edges(range(K)).pairs, joined)[0],
+        "edge_known_w": rates(exact.table(range(K), "edges").pairs, joined)[0],
         "edge_fdp": edge_fdp,
         "edge_coverage": float(inside[1][grouped].mean()) if grouped.any() else float("nan"),
     }

@@ -123,7 +123,7 @@ def test_errors_of_common_rows_are_taken_for_relations_without_the_whitening():
             Y, tasks = 0.1 * X @ random.standard_normal((20, 8)) + E, None
             if layout == "long":
                 X, Y, tasks = np.tile(X, (8, 1)), Y.T.ravel(), np.repeat(np.arange(8), 40)
-            found += len(evidence_of(X, Y, tasks, shared_mean=False).relations(range(8))) > 0
+            found += len(evidence_of(X, Y, tasks, shared_mean=False).table(range(8))) > 0
         return found
 
     assert wrong("shared") <= 5
@@ -144,8 +144,7 @@ def test_errors_of_common_rows_are_whitened_away_for_labels_too():
             data = model._read(X, y, tasks, None)
             prepared = model.to_spec(data).prepare(data)
             found += (
-                len(evidence_on_weights(prepared, prepared.data, False).source.read().evidence().relations(range(6)))
-                > 0
+                len(evidence_on_weights(prepared, prepared.data, False).source.read().evidence().table(range(6))) > 0
             )
         return found
 
@@ -198,7 +197,7 @@ def test_group_of_two_has_the_same_p_value_on_both_levels():
     r = np.array([[1.0, 0.8, 0.05], [0.8, 1.0, 0.1], [0.05, 0.1, 1.0]])
     evidence = GraphEvidence(r, np.full((3, 3), 25.0), np.ones(3))
     assert evidence.groups.tolist() == [0, 0, 1]
-    assert evidence.edges("abc")[0].p == pytest.approx(evidence.relations("abc")[0].p)
+    assert evidence.table("abc", "edges")[0].p == pytest.approx(evidence.table("abc")[0].p)
 
 
 def test_edges_without_estimation_error_are_the_t_tests_of_partial_correlations():
@@ -206,7 +205,7 @@ def test_edges_without_estimation_error_are_the_t_tests_of_partial_correlations(
     rows = random.standard_normal((4, 60)) + 2.0 * random.standard_normal(60)
     sizes = np.linalg.norm(rows, axis=1)
     evidence = GraphEvidence(rows @ rows.T / np.outer(sizes, sizes), np.full((4, 4), 60.0), np.ones(4))
-    p = evidence.edges(range(4), fdr=1.0)
+    p = evidence.table(range(4), "edges", fdr=1.0)
     for row in p:
         others = [k for k in range(4) if k not in row[:2]]
         left = [rows[k] - rows[others].T @ np.linalg.lstsq(rows[others].T, rows[k], rcond=None)[0] for k in row[:2]]
@@ -217,8 +216,8 @@ def test_edges_without_estimation_error_are_the_t_tests_of_partial_correlations(
 
 def test_error_of_weights_makes_edges_less_certain():
     r = np.full((4, 4), 0.6) + 0.4 * np.eye(4)
-    sure = GraphEvidence(r, np.full((4, 4), 200.0), np.ones(4)).edges(range(4), fdr=1.0)
-    doubtful = GraphEvidence(r, np.full((4, 4), 200.0), np.full(4, 0.8)).edges(range(4), fdr=1.0)
+    sure = GraphEvidence(r, np.full((4, 4), 200.0), np.ones(4)).table(range(4), "edges", fdr=1.0)
+    doubtful = GraphEvidence(r, np.full((4, 4), 200.0), np.full(4, 0.8)).table(range(4), "edges", fdr=1.0)
     assert all(row.p < other.p for row, other in zip(sure, doubtful, strict=True))
 
 
@@ -226,7 +225,7 @@ def test_estimation_error_is_taken_out_of_relations():
     """Estimates of reliability λ are correlated √(λλ') times as much as what they estimate."""
     r, reliability = np.full((3, 3), 0.4) + 0.6 * np.eye(3), np.array([0.5, 0.8, 1.0])
     tables = [
-        GraphEvidence(r, np.full((3, 3), 30.0), given).relations(range(3), 1.0) for given in (reliability, np.ones(3))
+        GraphEvidence(r, np.full((3, 3), 30.0), given).table(range(3), fdr=1.0) for given in (reliability, np.ones(3))
     ]
     plain = {row[:2]: row for row in tables[1]}
     for row in tables[0]:
@@ -244,7 +243,7 @@ def test_autocorrelation_makes_residuals_count_less():
         E = random.standard_normal((8, 250))
         for i in range(1, 250):
             E[:, i] = 0.8 * E[:, i - 1] + 0.6 * E[:, i]
-        wrong += len(Residuals(E[:, 50:]).evidence().relations(range(8))) > 0
+        wrong += len(Residuals(E[:, 50:]).evidence().table(range(8))) > 0
     assert wrong <= 14
     white = Residuals(random.standard_normal((4, 500)), used=10)
     freedom = white.evidence().freedom
@@ -502,7 +501,7 @@ def test_a_false_relation_does_not_make_two_groups_one():
     np.fill_diagonal(r, 1.0)
     r[0, 4] = r[4, 0] = 0.42
     evidence = GraphEvidence(r, np.full((8, 8), 30.0), np.ones(8))
-    assert (0, 4) in evidence.relations(range(8)).pairs
+    assert (0, 4) in evidence.table(range(8)).pairs
     assert evidence.groups.tolist() == [0] * 4 + [1] * 4
 
 
@@ -511,7 +510,7 @@ def test_edges_of_a_chain_are_found_with_as_many_rows_as_features():
     found = []
     for seed in range(6):
         data = make_clustered_tasks("chain", n_features=60, n_samples=60, random_state=300 + seed)
-        edges = evidence_of(data.X, data.y, data.tasks).edges(range(13)).pairs
+        edges = evidence_of(data.X, data.y, data.tasks).table(range(13), "edges").pairs
         right = sum(bool(data.adjacency[pair]) for pair in edges)
         found.append(2 * right / (len(edges) + data.adjacency.sum() / 2))
     assert np.mean(found) > 0.7
@@ -554,7 +553,7 @@ def test_what_all_groups_take_together_is_limited(monkeypatch):
     limited = evidence_of(*data, shared_mean=False)
     assert not limited.partial_freedom.any()
     plain = replace(limited, partial=None, partial_freedom=None)
-    assert repr(limited.edges(range(5), 1.0)) == repr(plain.edges(range(5), 1.0))
+    assert repr(limited.table(range(5), "edges", 1.0)) == repr(plain.table(range(5), "edges", 1.0))
 
 
 def test_tasks_in_which_no_variance_shows_leave_the_likelihood_of_their_group():
@@ -574,7 +573,7 @@ def test_tasks_that_are_multiples_of_one_another_have_edges_in_numbers(factor, n
     X[tasks == 1], y[tasks == 1] = X[tasks == 0], factor * y[tasks == 0]
     found = evidence_of(X, y, tasks, shared_mean=False)
     assert np.all(found.partial_freedom > 0)
-    table = found.edges(range(5), 1.0)
+    table = found.table(range(5), "edges", 1.0)
     assert all(row.low <= row.weight <= row.high for row in table)
     assert table[0][:2] == (0, 1)
     assert np.sign(table[0].weight) == np.sign(factor)
@@ -602,13 +601,13 @@ def test_conditional_edges_are_looked_for_inside_groups_alone():
     """Pairs of different groups are not tested: they neither get an edge nor pay for one."""
     evidence, group = two_groups()
     np.testing.assert_array_equal(evidence.groups[:, None] == evidence.groups, group[:, None] == group)
-    table = evidence.edges(range(8), fdr=1.0)
+    table = evidence.table(range(8), "edges", fdr=1.0)
     assert table.n_pairs == 2 * 6
-    assert all(group[i] == group[j] for i, j in evidence.edges(range(8), fdr=0.9).pairs)
+    assert all(group[i] == group[j] for i, j in evidence.table(range(8), "edges", fdr=0.9).pairs)
     # What stands between the groups changes no q value inside them.
     other, _ = two_groups(across=-0.25)
-    q = {row[:2]: row.q for row in other.edges(range(8), fdr=0.9)}
-    assert q == {row[:2]: row.q for row in evidence.edges(range(8), fdr=0.9)}
+    q = {row[:2]: row.q for row in other.table(range(8), "edges", fdr=0.9)}
+    assert q == {row[:2]: row.q for row in evidence.table(range(8), "edges", fdr=0.9)}
 
 
 def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
@@ -625,6 +624,6 @@ def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
         answers[with_mean] = _Statistics(np.sign(r), correlation_p(r, freedom), freedom, np.ones(K))
     monkeypatch.setattr(_White, "statistics", property(lambda self: answers[self.about_mean]))
     monkeypatch.setattr(information, "_common_level", lambda *_: True)
-    pairs = scores.evidence().relations(range(K), fdr=0.1).pairs
+    pairs = scores.evidence().table(range(K), fdr=0.1).pairs
     assert (0, 1) not in pairs
     assert len(pairs) == K * (K - 1) / 2 - 1

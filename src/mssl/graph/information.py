@@ -732,11 +732,8 @@ class _Likelihood(NamedTuple):
 
 
 def _observed(here: _Likelihood) -> Partial:
-    omega, (i, j), (a, b) = (
-        here.precision,
-        np.triu_indices(len(here.precision)),
-        np.triu_indices(len(here.precision), 1),
-    )
+    omega = here.precision
+    (i, j), (a, b) = np.triu_indices(len(omega)), np.triu_indices(len(omega), 1)
     slopes = omega / np.sqrt(np.diagonal(omega))
     rho = -slopes / np.sqrt(np.diagonal(omega))[:, None]
     np.fill_diagonal(rho, 1.0)
@@ -792,12 +789,10 @@ def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:
     else:
         inverse = np.linalg.inv(blocks)
     mean = np.matmul(inverse, h.reshape(B, p * q, 1)).reshape(B, p, q)
-    value = 0.5 * float(B * q * log_determinant + np.sum(h * mean)) - float(
-        np.sum(np.log(np.einsum("bii->bi", factor)))
-    )
-    value += 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
+    value = 2 * float(np.sum(np.log(np.einsum("bii->bi", factor)))) - float(np.sum(h * mean))
+    value -= (B * q + _PRIOR) * log_determinant - _PRIOR * float(np.trace(omega))
     inverse = inverse.reshape(J.shape)
     P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
     s = np.einsum("ik,zka->zia", omega, mean)
     A, C = np.einsum("ziaja->ij", P) + _PRIOR * omega, np.einsum("zia,zja->ij", s, s) + _PRIOR * omega @ omega
-    return _Likelihood(-2 * value, A, C, omega, P)
+    return _Likelihood(value, A, C, omega, P)

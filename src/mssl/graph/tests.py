@@ -187,7 +187,7 @@ class GraphEvidence:
     >>> import numpy as np
     >>> r = np.array([[1.0, 0.8, 0.1], [0.8, 1.0, -0.1], [0.1, -0.1, 1.0]])
     >>> evidence = GraphEvidence(r, np.full((3, 3), 20.0), np.ones(3))
-    >>> evidence.relations(["a", "b", "c"]).pairs
+    >>> evidence.table(["a", "b", "c"]).pairs
     [('a', 'b')]
     """
 
@@ -263,14 +263,6 @@ class GraphEvidence:
             for a, b, *numbers in zip(i[chosen].tolist(), j[chosen].tolist(), *columns, strict=True)
         ]
         return RelationTable(rows, level, float(fdr), int(tested.sum()), method, overall=self.overall)
-
-    def relations(self, tasks: Sequence[Hashable], fdr: float = 0.1, method: str = "bh") -> RelationTable:
-        """The pairs whose correlation is not zero, see :meth:`table`."""
-        return self.table(tasks, "relations", fdr, method)
-
-    def edges(self, tasks: Sequence[Hashable], fdr: float = 0.1, method: str = "bh") -> RelationTable:
-        """The pairs whose partial correlation is not zero, see :meth:`table`."""
-        return self.table(tasks, "edges", fdr, method)
 
     @property
     def smallest_q(self) -> float:
