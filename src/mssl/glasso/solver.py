@@ -15,18 +15,17 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl import kernels
 from mssl._typing import Array, Index, Mask
 from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ParameterError
-from mssl.glasso.admm import Point, alternate
 from mssl.kernels import plain
 from mssl.kernels.threads import threads_for
 
@@ -35,11 +34,15 @@ UNBOUNDED = (
     "be computed. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; if "
     "max_iter is small, raise it first."
 )
-ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
-LOOSE = 1e-4  # tolerance for larger penalties, which only lead to the answer
-STAGE = 200  # sweeps for one of these: those that succeed take a tenth of it
-PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
-ENOUGH_SWEEPS = 100  # a smaller limit asks for an unfinished ADMM, which descent does not complete
+ROUNDING = 1e-13  # a gap below this times p, and a slope of the objective below it, is rounding: no use to go on
+# Sweeps for one of the larger penalties that lead to the answer: those that succeed take a tenth. ADMM iterations after
+# a failed descent in which the gap must fall by a tenth; a smaller max_iter asks for an unfinished ADMM, which
+# descent does not complete.
+PATIENCE = 200
+_LOOK = 20  # ADMM iterations between two looks at the certificate, which costs as much as a few of them
+_UNBALANCED = 5.0  # ADMM's step is doubled or halved where its two residuals differ by more than this factor
+_RELAXATION = 1.6  # of ADMM: 1 is none, and beyond 1.8 it takes more iterations again
+_FALL = 0.9  # share of its smallest value to which the gap must fall while the patience lasts
 
 
 class GlassoStatus(StrEnum):
@@ -268,7 +271,7 @@ def solve(
         elif solver == "admm":
             start = replace(warm_start or _diagonal(problem), n_iter=0)  # sweeps of an earlier fit do not count
             result = _alternate(problem, start, tol, max_iter)
-            if result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
+            if result.status is GlassoStatus.MAX_ITER and max_iter >= PATIENCE:
                 # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
                 ended = _descend(problem, tol, max_iter, None, digits)
                 if ended.status is _CONVERGED:
@@ -344,28 +347,25 @@ def gap_of(problem: Problem, omega: Array, known: GraphicalLassoResult | None) -
     return point.gap, point.objective
 
 
-def _inverted(omega: Array, least: float = 0.0) -> tuple[Array, float] | None:
-    """The inverse and log det of a matrix; None where the others leave no more than ``least`` of a variable."""
-    root = np.sqrt(np.maximum(omega.diagonal(), 0.0))
-    units = np.outer(root, root)
-    if not (units > 0).all():
-        return None
-    triangle, info = dpotrf((omega / units).T, lower=0)
-    if info or not (triangle.diagonal() ** 2 > least).all():  # LAPACK lets NaN pass
-        return None
-    log_determinant = 2.0 * float(np.log(triangle.diagonal() * root).sum())
-    half = np.tril(dpotri(triangle, lower=0, overwrite_c=1)[0].T)
-    return (half + np.tril(half, -1).T) / units, log_determinant
-
-
-def _certified(problem: Problem, omega: Array, known: GraphicalLassoResult | None = None) -> Point | None:
+def _certified(
+    problem: Problem, omega: Array, known: GraphicalLassoResult | None = None
+) -> GraphicalLassoResult | None:
     """Ω with its inverse, gap and objective; None where it is not positive definite."""
-    inverted = _inverted(omega) if known is None else (known.covariance, known.log_determinant)
-    if inverted is None:
-        return None
-    sigma, log_determinant = inverted
+    if known is None:
+        root = np.sqrt(np.maximum(omega.diagonal(), 0.0))
+        units = np.outer(root, root)
+        if not (units > 0).all():
+            return None
+        triangle, info = dpotrf((omega / units).T, lower=0)
+        if info or not (triangle.diagonal() > 0).all():  # LAPACK lets NaN pass
+            return None
+        log_determinant = 2.0 * float(np.log(triangle.diagonal() * root).sum())
+        half = np.tril(dpotri(triangle, lower=0, overwrite_c=1)[0].T)
+        sigma = (half + np.tril(half, -1).T) / units
+    else:
+        sigma, log_determinant = known.covariance, known.log_determinant
     gap, trace = kernels.graph_gap(*problem, plain(omega), plain(sigma), log_determinant)
-    return Point(omega, sigma, log_determinant, gap, trace - log_determinant)
+    return GraphicalLassoResult.of(omega, sigma, log_determinant, gap, trace - log_determinant)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -388,11 +388,12 @@ def _descend(
     priced = ~np.eye(len(S), dtype=bool) & np.isfinite(prices) & (prices > 0)
     times, sweeps, warm = float((np.abs(S[priced]) / prices[priced]).max(initial=1.0)), result.n_iter, None
     while True:
-        accuracy, left = (tol, max_iter - sweeps) if times == 1.0 else (LOOSE, min(STAGE, max_iter - sweeps))
-        found = _compiled(problem._replace(alpha=times * alpha), accuracy, left, warm, digits)
+        last, left = times == 1.0, max_iter - sweeps
+        limit = left if last else min(PATIENCE, left)
+        found = _compiled(problem._replace(alpha=times * alpha), tol, limit, warm, digits)
         sweeps += found.n_iter
-        if times == 1.0 or found.status is not _CONVERGED or sweeps >= max_iter:
-            return replace(found if times == 1.0 else result, n_iter=sweeps)
+        if last or found.status is not _CONVERGED or sweeps >= max_iter:
+            return replace(found if last else result, n_iter=sweeps)
         warm, times = (found.precision, np.asarray(found.dual)), max(0.1 * times, 1.0)
 
 
@@ -422,30 +423,57 @@ def _compiled(
 def _alternate(
     problem: Problem, start: GraphicalLassoResult, tol: float, max_iter: int, patience: float = np.inf
 ) -> GraphicalLassoResult:
-    """ADMM from a start, in units in which S' has a unit diagonal."""
+    """Over-relaxed ADMM with an adaptive step from a start, in units in which S' has a unit diagonal.
+
+    After ``patience`` iterations in which the gap did not fall by a tenth it ends as stalled, with the best point met.
+    """
     p, root = len(problem.S), np.sqrt(problem.variances)
     units, constant = np.outer(root, root), 2.0 * float(np.log(root).sum())
-    moment, prices = problem.S / units, (problem.alpha if problem.L is None else problem.L) / units
-    np.fill_diagonal(moment, 1.0)
-    np.fill_diagonal(prices, 0.0)
-    certify = partial(_certified, Problem(moment, 1.0, prices, np.zeros(p)))
-    point = certify(plain(start.precision * units)) or Point(np.eye(p), np.eye(p), 0.0, np.inf, float(p))
-    done, stuck = 0, False
-    while not stuck and done < max_iter and point.gap > tol * max(1.0, abs(point.objective + constant)):
-        target = tol * max(1.0, abs(point.objective + constant))
-        with threads_for(p):
-            point, more, stuck = alternate(moment, prices, point, certify, target, max_iter - done, patience)
-        done += more
-        if point.gap == np.inf:
-            raise DataError(UNBOUNDED)
-    objective, status = point.objective + constant, GlassoStatus.MAX_ITER
-    if point.gap <= tol * max(1.0, abs(objective)):
+    S, L = problem.S / units, (problem.alpha if problem.L is None else problem.L) / units
+    np.fill_diagonal(S, 1.0)
+    np.fill_diagonal(L, 0.0)
+    scaled = Problem(S, 1.0, L, np.zeros(p))
+
+    def goal(point: GraphicalLassoResult) -> float:
+        return tol * max(1.0, abs(point.objective + constant))
+
+    best = _certified(scaled, plain(start.precision * units))
+    if best is None:
+        best = GraphicalLassoResult.of(np.eye(p), np.eye(p), 0.0, np.inf, float(p))
+    Z, U = best.precision, np.clip(best.covariance - S, -L, L)
+    done, rho, smallest, last_fall = 0, 1.0, np.inf, 0
+    with threads_for(p):
+        while done < max_iter and (best.gap == np.inf or (best.gap > goal(best) and done - last_fall < patience)):
+            done += 1
+            values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
+            root_of = np.sqrt(values * values + 4.0 * rho)
+            total = root_of + np.abs(values)
+            X = (vectors * np.where(values > 0, total / (2.0 * rho), 2.0 / total)) @ vectors.T
+            T = rho * (0.5 * _RELAXATION * (X + X.T) + (1.0 - _RELAXATION) * Z) + U
+            U = np.clip(T, -L, L)
+            np.fill_diagonal(U, 0.0)
+            old, Z = Z, (T - U) / rho
+            primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
+            if done == max_iter or primal * dual <= goal(best) or done % _LOOK == 0:
+                point = _certified(scaled, Z)
+                if point is not None and point.gap < best.gap:
+                    best = point
+                if point is not None and point.gap < _FALL * smallest:
+                    smallest, last_fall = point.gap, done
+                v = vectors[:, -1]
+                if best.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < ROUNDING:
+                    break
+            rho *= 2.0 if primal > _UNBALANCED * dual else 0.5 if dual > _UNBALANCED * primal else 1.0
+    if best.gap == np.inf:
+        raise DataError(UNBOUNDED)
+    status = GlassoStatus.MAX_ITER
+    if best.gap <= goal(best):
         status = _CONVERGED
-    elif stuck or point.gap <= ROUNDING * p:
+    elif done < max_iter or best.gap <= ROUNDING * p:
         status = GlassoStatus.STALLED
     return GraphicalLassoResult(
-        *(point.precision / units, point.covariance * units, point.gap, objective, status, start.n_iter + done),
-        *(kernels.graph_components(*problem[:3]), point.log_determinant - constant),
+        *(best.precision / units, best.covariance * units, best.gap, best.objective + constant, status),
+        *(start.n_iter + done, kernels.graph_components(*problem[:3]), best.log_determinant - constant),
     )
 
 
@@ -535,13 +563,6 @@ def _square(values: ArrayLike, name: str, p: int | None = None) -> Array:
     return 0.5 * matrix + 0.5 * matrix.T
 
 
-def _weights(values: ArrayLike, p: int) -> Array:
-    weights = _square(values, "weights", p)
-    if np.any(weights < 0):
-        raise refused("weights", weights.min(), "give numbers ≥ 0", "0 leaves an edge unpenalised.")
-    return weights
-
-
 def _mask(values: ArrayLike, p: int) -> Mask:
     """Forbidden edges as a symmetric matrix of True and False (or 1 and 0), or an error."""
     try:
@@ -569,23 +590,25 @@ def _problem(
     """The problem, validated unless `check` is False."""
     if check:
         check_number("alpha", alpha if type(alpha) is float else np.asarray(alpha)[()], low=0)
-        matrix = _covariance(S)
-    else:
-        matrix = plain(np.ascontiguousarray(S, dtype=float))
-    p = len(matrix)
-    L: Array | None = None
-    if weights is not None:
-        L = np.ascontiguousarray(alpha * (_weights(weights, p) if check else np.asarray(weights, dtype=float)))
-    if zeros is not None:
-        L = np.full((p, p), float(alpha)) if L is None else L
-        L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
-    if diagonal_penalty is None:
-        e = np.full(p, float(alpha) if penalize_diagonal else 0.0)
-    else:
-        if check:
+        S = _covariance(S)
+        p = len(S)
+        if weights is not None:
+            weights = _square(weights, "weights", p)
+            if np.any(weights < 0):
+                raise refused("weights", weights.min(), "give numbers ≥ 0", "0 leaves an edge unpenalised.")
+        zeros = None if zeros is None else _mask(zeros, p)
+        if diagonal_penalty is not None:
             diagonal_penalty = check_array("diagonal_penalty", diagonal_penalty, (), (1,), (p,), low=0)
-        e = np.array(np.broadcast_to(np.asarray(diagonal_penalty, dtype=float), p))
-    return Problem(matrix, alpha if L is None else 1.0, L, e)
+    matrix = plain(np.ascontiguousarray(S, dtype=float))
+    shape, L = matrix.shape, None
+    if weights is not None:
+        L = np.ascontiguousarray(alpha * np.asarray(weights, dtype=float))
+    if zeros is not None:
+        L = np.full(shape, float(alpha)) if L is None else L
+        L[np.asarray(zeros, dtype=bool)] = np.inf
+    if diagonal_penalty is None:
+        diagonal_penalty = alpha if penalize_diagonal else 0.0
+    return Problem(matrix, alpha if L is None else 1.0, L, np.full(len(matrix), diagonal_penalty, dtype=float))
 
 
 def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:

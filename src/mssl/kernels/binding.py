@@ -14,7 +14,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -130,21 +130,12 @@ def record(name: str, *values: Any) -> Any:
     return made
 
 
-def _terms(size: str, places: dict[str, int]) -> tuple[list[int], int, int] | None:
-    """The size of an array, such as ``K * 2`` or ``K + 1``: places of its factors, a number, and what is added.
-
-    None where the header gives no size.
-    """
-    if not size:
-        return None
-    product, _, more = size.partition(" + ")
-    factors = product.split(" * ")
-    numbers = [int(factor) for factor in factors if factor.isdigit()]
-    return [places[factor] for factor in factors if not factor.isdigit()], math.prod(numbers), int(more or 0)
-
-
 class Function:
     """A function of the library at one level."""
+
+    arrays: list[tuple[int, Any, bool, str]]  # place, type, whether it is written, and size of each
+    records: list[int]
+    places: dict[str, int]  # of whole numbers
 
     def __init__(self, handle: Any, name: str, level: str) -> None:
         found = re.search(rf"(\w+) MSSL\({name}\)\((.*?)\);", _header())
@@ -152,31 +143,38 @@ class Function:
             raise AttributeError(f"mssl.h declares no function {name}.")
         self.call = getattr(handle, f"mssl_{name}_{level}")
         self.call.restype, self.call.argtypes = _SCALARS[found[1]], []
-        declared, self.records, places = [], [], {}
+        self.arrays, self.records, self.places = [], [], {}
         for place, (const, kind, stars, word, size) in enumerate(_DECLARED.findall(found[2])):
             pointer = bool(stars or size)
             self.call.argtypes = [*self.call.argtypes, ctypes.c_void_p if pointer else _SCALARS[kind]]
             if pointer and kind in _DTYPES:
-                declared.append((place, _DTYPES[kind], not const, size))
+                self.arrays.append((place, _DTYPES[kind], not const, size))
             elif pointer:
                 self.records.append(place)
             elif kind == "int64_t":
-                places[word] = place
-        self.arrays = [(place, kind, written, _terms(size, places)) for place, kind, written, size in declared]
+                self.places[word] = place
+        self.sizes = lru_cache(self._sizes)
+
+    def _sizes(self, *given: int) -> list[int | None]:
+        """How many numbers each array holds, by the whole numbers among the arguments; None where the header is silent.
+
+        The header gives products and sums, such as ``K * 2`` or ``K + 1``.
+        """
+        named = dict(zip(self.places, given, strict=True))
+
+        def number(size: str) -> int:
+            product, _, more = size.partition(" + ")
+            return math.prod(int(named.get(factor, factor)) for factor in product.split(" * ")) + int(more or 0)
+
+        return [number(size) if size else None for *_, size in self.arrays]
 
     def passed(self, *values: Any) -> list[Any]:
         """The arguments as C takes them, checked."""
         spans: list[Span] = []
-        answer = list(values)
-        for place, dtype, written, terms in self.arrays:
+        answer, sizes = list(values), self.sizes(*[values[place] for place in self.places.values()])
+        for (place, dtype, written, _), size in zip(self.arrays, sizes, strict=True):
             value = values[place]
             if value is not None:
-                size = None
-                if terms is not None:
-                    factors, size, more = terms
-                    for factor in factors:
-                        size *= values[factor]
-                    size += more
                 answer[place] = _address(value, dtype, written, size, spans)
         for place in self.records:
             value = values[place]
@@ -284,4 +282,4 @@ WATCH = _Watch(ctypes.CFUNCTYPE(ctypes.c_int64)(_asked.__next__), SLICE)
 
 def watch() -> int | None:
     """Address of the watch that lets signals in; None where there are none, outside the main thread."""
-    return ctypes.addressof(WATCH) if threading.current_thread() is threading.main_thread() else None
+    return ctypes.addressof(WATCH) if threading.get_ident() == threading.main_thread().ident else None
