@@ -16,7 +16,7 @@ from mssl.graph.geometry import display
 from mssl.model import task_matrix
 from mssl.structures import SparsePrecision, blocks
 from mssl.structures import sparse as sparse_structure
-from mssl.structures.blocks import PairMoment, Prices
+from mssl.structures.blocks import PairMoment
 
 
 def rows_in_groups(K=30, r=40, seed=0):
@@ -29,7 +29,7 @@ def moment(spread=0.0, shrinkage=0.0, alpha=0.4, seed=0):
     rng = np.random.default_rng(seed)
     Q = rows_in_groups(seed=seed)
     roots, floors, v = rng.uniform(0.8, 1.5, len(Q)), rng.uniform(0.05, 0.2, len(Q)), rng.uniform(0.5, 2, len(Q))
-    return PairMoment(Q, 40.0, spread, shrinkage, v, Prices(alpha, roots, floors))
+    return PairMoment(Q, 40.0, spread, shrinkage, v, alpha, roots, floors)
 
 
 def whole(S):
@@ -47,13 +47,13 @@ def test_a_moment_is_that_of_all_pairs(spread, shrinkage, panel, monkeypatch):
     np.testing.assert_allclose(table, expected)
     np.testing.assert_allclose(S.diagonal(), expected.diagonal())
     np.testing.assert_array_equal(S.links.toarray(), np.triu(np.abs(expected) > L, 1))
-    ratio = np.abs(expected) / np.outer(S.prices.roots, S.prices.roots)
+    ratio = np.abs(expected) / np.outer(S.roots, S.roots)
     assert S.lambda_max() == pytest.approx(np.triu(ratio, 1).max())
 
 
 def test_updates_are_those_of_one_graphical_lasso():
     S = moment()
-    diagonal = 1 / (S.diagonal() + S.prices.floors)
+    diagonal = 1 / (S.diagonal() + S.floors)
     start = sparse.csr_array(np.diag(diagonal)), sparse.csr_array(np.diag(1 / diagonal))
     omega, sigma, gap, value = blocks.update(S, *start, "bcd", 1e-9)
     table, L, e = whole(S)
@@ -152,7 +152,7 @@ def test_many_tasks_are_saved_continued_and_shown(few_are_many, tmp_path, monkey
 
 def test_slow_graph_steps_are_announced_once(monkeypatch):
     """Steps of ordinary fits take a few sweeps; those for a graph close to singular take tens."""
-    monkeypatch.setattr(sparse_structure, "_MANY_SWEEPS", 20)
+    monkeypatch.setattr(sparse_structure, "_MANY", 20)
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal((120, 40, 6)), rng.standard_normal((120, 2)) @ rng.standard_normal((2, 6))
     y = np.einsum("knd,kd->kn", X, W) + 0.5 * rng.standard_normal((120, 40))

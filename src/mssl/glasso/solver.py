@@ -39,8 +39,8 @@ ROUNDING = 1e-13  # a gap below this times p, and a slope of the objective below
 # a failed descent in which the gap must fall by a tenth; a smaller max_iter asks for an unfinished ADMM, which
 # descent does not complete.
 PATIENCE = 200
-_LOOK = 20  # ADMM iterations between two looks at the certificate, which costs as much as a few of them
-_UNBALANCED = 5.0  # ADMM's step is doubled or halved where its two residuals differ by more than this factor
+LOOK = 10  # ADMM iterations between two looks at the certificate, which costs as much as a few of them
+UNBALANCED = 5.0  # ADMM's step is doubled or halved where its two residuals differ by more than this factor
 _RELAXATION = 1.6  # of ADMM: 1 is none, and beyond 1.8 it takes more iterations again
 _FALL = 0.9  # share of its smallest value to which the gap must fall while the patience lasts
 
@@ -454,7 +454,7 @@ def _alternate(
             np.fill_diagonal(U, 0.0)
             old, Z = Z, (T - U) / rho
             primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
-            if done == max_iter or primal * dual <= goal(best) or done % _LOOK == 0:
+            if done == max_iter or primal * dual <= goal(best) or done % LOOK == 0:
                 point = _certified(scaled, Z)
                 if point is not None and point.gap < best.gap:
                     best = point
@@ -463,7 +463,7 @@ def _alternate(
                 v = vectors[:, -1]
                 if best.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < ROUNDING:
                     break
-            rho *= 2.0 if primal > _UNBALANCED * dual else 0.5 if dual > _UNBALANCED * primal else 1.0
+            rho *= 2.0 if primal > UNBALANCED * dual else 0.5 if dual > UNBALANCED * primal else 1.0
     if best.gap == np.inf:
         raise DataError(UNBOUNDED)
     status = GlassoStatus.MAX_ITER

@@ -117,6 +117,8 @@ class StructureStep:
 class Structure(BaseEstimator, ABC):
     """Base of all structures; parameters are searchable as ``structure__name``."""
 
+    relates: str = "coef"
+    """What Q is: "coef" (the weights), "residual", or "pooled" (one weight vector for all tasks)."""
     learned: bool = False
     """Whether Ω is learned; where it is given, one weight step is the whole fit."""
     joint: bool = True
@@ -137,11 +139,6 @@ class Structure(BaseEstimator, ABC):
     """Whether the graph over the tasks that it needs was not given."""
     free_units: bool = False
     """Whether F is the same function whatever the units of the targets are, up to a constant."""
-
-    @property
-    def relates(self) -> str:
-        """What Q is: "coef" (the weights), "residual", or "pooled" (one weight vector for all tasks)."""
-        return getattr(self, "on", "coef")
 
     @property
     def needs_variances(self) -> bool:

@@ -16,8 +16,8 @@ Journal of Machine Learning Research 13.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -32,26 +32,11 @@ _PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
 _LARGE = 4000  # from this many tasks, the tables of one component take gigabytes, and a round takes minutes
 
 
-class Prices(NamedTuple):
-    r"""What Ω costs: :math:`\Lambda_{ij} = \lambda a_i a_j` for an edge, e for the diagonal.
+@dataclass(frozen=True, eq=False)
+class PairMoment:
+    r"""S = (QQᵀ/r + ρ + ν diag(v)) / (1 + ν) of many tasks, of which any part is formed when it is needed.
 
     Attributes
-    ----------
-    alpha : float
-        λ.
-    roots, floors : ndarrays of shape (K,)
-        a and e.
-    """
-
-    alpha: float
-    roots: Array
-    floors: Array
-
-
-class PairMoment:
-    """S = (QQᵀ/r + ρ + ν diag(v)) / (1 + ν) of many tasks, of which any part is formed when it is needed.
-
-    Parameters
     ----------
     Q : ndarray of shape (K, r)
         The weights about their mean.
@@ -59,15 +44,20 @@ class PairMoment:
         r, ρ and ν.
     variances : ndarray of shape (K,)
         v.
-    prices : Prices
-        What an edge costs: decides which pairs may have one.
+    alpha : float
+        λ; an edge costs :math:`\Lambda_{ij} = \lambda a_i a_j`, which decides which pairs may have one.
+    roots, floors : ndarrays of shape (K,)
+        a, and what the diagonal costs, e.
     """
 
-    def __init__(
-        self, Q: Array, n_rows: float, mean_spread: float, shrinkage: float, variances: Array, prices: Prices
-    ) -> None:
-        self.Q, self.n_rows, self.mean_spread, self.shrinkage = Q, n_rows, mean_spread, shrinkage
-        self.variances, self.prices = variances, prices
+    Q: Array
+    n_rows: float
+    mean_spread: float
+    shrinkage: float
+    variances: Array
+    alpha: float
+    roots: Array
+    floors: Array
 
     def diagonal(self) -> Array:
         """The diagonal of S."""
@@ -82,12 +72,12 @@ class PairMoment:
 
     def problem(self, tasks: Index) -> Problem:
         """The graphical lasso of some tasks."""
-        roots = self.prices.roots[tasks]
-        return Problem(self.block(tasks), 1.0, self.prices.alpha * np.outer(roots, roots), self.prices.floors[tasks])
+        roots = self.roots[tasks]
+        return Problem(self.block(tasks), 1.0, self.alpha * np.outer(roots, roots), self.floors[tasks])
 
     def _panels(self) -> Iterator[tuple[int, Array]]:
         """|S_ij| / (a_i a_j) for i < j, some rows from the first one on at a time, zeros elsewhere."""
-        K, roots = len(self.Q), self.prices.roots
+        K, roots = len(self.Q), self.roots
         Z = self.Q / (np.sqrt(self.n_rows * (1.0 + self.shrinkage)) * roots)[:, None]
         level = np.sqrt(self.mean_spread / (1.0 + self.shrinkage)) / roots
         rows = max(1, _PANEL // K)
@@ -102,7 +92,7 @@ class PairMoment:
         """The pairs (i, j), i < j, whose price the moment exceeds: those that may get an edge if they are alone."""
         K, rows, columns = len(self.Q), [], []
         for first, panel in self._panels():
-            i, j = np.nonzero(panel > self.prices.alpha)
+            i, j = np.nonzero(panel > self.alpha)
             rows.append(i + first)
             columns.append(j + first)
         places = (np.concatenate(rows), np.concatenate(columns))
@@ -116,7 +106,7 @@ class PairMoment:
 def certify(S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_array) -> tuple[float, float]:
     """Gap and value of the graphical lasso at a precision, of which the inverse is known."""
     single, groups = _components(precision, S.links)
-    omega, own = precision.diagonal()[single], S.diagonal()[single] + S.prices.floors[single]
+    omega, own = precision.diagonal()[single], S.diagonal()[single] + S.floors[single]
     share = own * omega
     gap, value = float(np.sum(share - 1.0 - np.log(share))), float(np.sum(share - np.log(omega)))
     for tasks in groups:
@@ -137,7 +127,7 @@ def update(
             f"The graph joins {largest} of {len(S.Q)} tasks, whose tables take {40 * largest**2 / 2**30:.1f} GiB and "
             "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components."
         )
-    own = S.diagonal() + S.prices.floors
+    own = S.diagonal() + S.floors
     # The objective of a task alone is 1 + log own: tolerances are relative to the objective, and shared by size.
     gap, value, total = 0.0, float(np.sum(1.0 + np.log(own[single]))), max(1, sum(map(len, groups)))
     tables: tuple[list[_Entries], list[_Entries]] = (

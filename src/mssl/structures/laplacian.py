@@ -152,13 +152,10 @@ class Pooled(FixedStructure):
 
     alpha: float = 0.0
 
+    relates = "pooled"
+
     def check(self, n_tasks: int) -> None:
         check_number("Pooled: alpha", self.alpha, low=0)
-
-    @property
-    def relates(self) -> str:
-        """What Q is: one weight vector for all tasks."""
-        return "pooled"
 
     def initial(self, scale: StructureScale) -> StructureStep:
         K = scale.n_tasks

@@ -29,22 +29,22 @@ selection*, doi:10.1162/NECO_a_00379.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
+from mssl._renamed import old_names
 from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_number
+from mssl.glasso.solver import LOOK, UNBALANCED
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
-from mssl.structures.sparse import SparsePrecision
+from mssl.structures.sparse import SparseGraph
 
 _MAX_ITERATIONS = 5000  # limit of ADMM in one update: bounds its time; an update that ends there reports a larger gap
-_GAP_EVERY = 10  # iterations between two gaps: each gap costs two factorisations, but may end the update sooner
-_BALANCE = 2.0  # ratio of primal and dual residual beyond which ρ changes by this factor: a larger one adapts later
 _LAST_BALANCE = 400  # iterations after which ρ stays fixed, since ADMM converges for a fixed ρ only
-_HALVINGS = 60  # of a dual point towards 0, which is one too: after 60 the rest is below rounding
 
 
 class LatentParts(NamedTuple):
@@ -65,7 +65,9 @@ class LatentParts(NamedTuple):
     dual: Array
 
 
-class LatentSparsePrecision(SparsePrecision):
+@old_names(edges="edge_constraints")
+@dataclass(eq=False, repr=False)
+class LatentSparsePrecision(SparseGraph):
     r"""Sparse graph among the tasks, given a few hidden variables that act on many of them: Ω = S − L.
 
     .. math:: \frac{c\eta}{2}\Big[\operatorname{tr}(M\Omega) - \log\det\Omega + \lambda\sum_{i\ne j} a_{ij}|S_{ij}|
@@ -98,27 +100,14 @@ class LatentSparsePrecision(SparsePrecision):
     True
     """
 
-    normalize = True
-    solver = "bcd"
-
-    def __init__(
-        self,
-        alpha: float = 0.3,
-        *,
-        latent: float = 0.5,
-        coupling: float = 1.0,
-        variance_floor: VarianceFloor = "auto",
-        shrinkage: float = 0.0,
-        on: str = "coef",
-        edge_constraints: KnownEdges | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.latent = latent
-        self.coupling = coupling
-        self.variance_floor = variance_floor
-        self.shrinkage = shrinkage
-        self.on = on
-        self.edge_constraints = edge_constraints
+    alpha: float = 0.3
+    _: KW_ONLY
+    latent: float = 0.5
+    coupling: float = 1.0
+    variance_floor: VarianceFloor = "auto"
+    shrinkage: float = 0.0
+    on: str = "coef"
+    edge_constraints: KnownEdges | None = None
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
@@ -163,10 +152,7 @@ class _Scaled:
         root = np.sqrt(M.diagonal() + floors)
         self.root, self.size = root, root[:, None] * root
         self.M = (M + np.diag(floors)) / self.size
-        self.prices = structure.alpha * structure.edge_scales(scale) / self.size
-        forbidden = structure.forbidden(scale)
-        if forbidden is not None:
-            self.prices[forbidden] = np.inf
+        self.prices = structure.prices(scale)[0] / self.size
         np.fill_diagonal(self.prices, 0.0)
         self.latent = structure.latent * (scale.variances + floors) / root**2
         self.constant = 2.0 * float(np.log(root).sum())
@@ -193,10 +179,7 @@ class _Scaled:
         root = np.sqrt(self.latent)
         lowest = -float(np.linalg.eigvalsh(Z / root[:, None] / root)[0])
         Z = Z / max(lowest, 1.0)
-        for _ in range(_HALVINGS):
-            log_determinant = _log_determinant(self.M + Z)
-            if log_determinant > -np.inf:
-                break
+        while (log_determinant := _log_determinant(self.M + Z)) == -np.inf and Z.any():
             Z = 0.5 * Z
         return log_determinant + len(Z) + self.constant, Z
 
@@ -229,7 +212,7 @@ class _Scaled:
             mismatch = (omega - sparse + low) / 3.0
             before, T = (R, S, L), T + mismatch
             R, S, L = omega - mismatch, sparse + mismatch, low - mismatch
-            if iteration % _GAP_EVERY and iteration > 1:
+            if iteration % LOOK and iteration > 1:
                 continue
             value = self.value(sparse, low)
             if np.isfinite(value):
@@ -242,7 +225,9 @@ class _Scaled:
             if iteration <= _LAST_BALANCE:
                 primal = np.sqrt(3.0) * np.linalg.norm(mismatch)
                 dual = np.sqrt(sum(np.linalg.norm(new - old) ** 2 for new, old in zip((R, S, L), before, strict=True)))
-                factor = _BALANCE if primal > _BALANCE * dual else 1 / _BALANCE if dual > _BALANCE * primal else 1.0
+                factor = (
+                    UNBALANCED if primal > UNBALANCED * dual else 1 / UNBALANCED if dual > UNBALANCED * primal else 1.0
+                )
                 rho, T = rho * factor, T / factor
         return best
 

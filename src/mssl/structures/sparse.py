@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mssl._renamed import old_names
-from mssl._typing import Array, Mask, Moment, VarianceFloor
+from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
 from mssl.kernels import plain
@@ -17,7 +17,7 @@ from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
-from mssl.structures.blocks import PairMoment, Prices
+from mssl.structures.blocks import PairMoment
 from mssl.structures.copula import CORRELATIONS, row_moment
 from mssl.structures.known import KnownEdges, known_edges
 
@@ -33,14 +33,112 @@ LEAST_FLOOR = 1 / 8
 FLOOR_PER_TASK = 1 / 10
 
 # A graph step of more sweeps than this, with more tasks than this, warns that it is slow: usual steps take 2 to 40.
-_MANY_SWEEPS = 100
-_MANY_TASKS = 100
-_ADMM_ITERATIONS = 100  # of a graph step, which most need; where they are not enough, descent goes on from there
+# ADMM has as many iterations for a step, which most need; where they are not enough, descent goes on from there.
+_MANY = 100
+
+
+class SparseGraph(Structure):
+    """A learned graph with a price on every edge: what sparse precisions with and without hidden variables share."""
+
+    alpha: Any
+    coupling: float
+    variance_floor: VarianceFloor
+    edge_constraints: KnownEdges | None
+
+    normalize = True
+    learned = True
+    prices_edges = True
+
+    @property
+    def relates(self) -> str:  # type: ignore[override]
+        return self.on
+
+    @property
+    def starts_diagonal(self) -> bool:  # type: ignore[override]
+        """Whether F's constants are those of the diagonal fixed point and units cancel: not as printed in the paper."""
+        return self.normalize
+
+    free_units = starts_diagonal  # type: ignore[assignment]
+
+    @property
+    def strength(self) -> float:
+        return float(self.coupling)
+
+    def check(self, n_tasks: int) -> None:
+        check_number("graph_penalty (alpha)", self.alpha, low=0, remedy="Usual values lie between 0 and 1.")
+        check_number("prior_strength (coupling)", self.coupling, above=0, remedy="1 gives the posterior.")
+        if self.normalize:
+            remedy = (
+                "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
+                "without end."
+            )
+            if not (isinstance(self.variance_floor, str) and self.variance_floor == "auto"):
+                check_number("variance_floor", self.variance_floor, above=0, also="'auto'", remedy=remedy)
+        elif self.alpha <= 0:
+            remedy = "At 0 the objective of the paper's formulation is unbounded below."
+            raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
+        check_number("shrinkage", self.shrinkage, low=0)
+        check_choice("relation (on)", self.on, ("coef", "residual"))
+        if self.edge_constraints is not None:
+            known_edges(self.edge_constraints).check(n_tasks)
+
+    def floors(self, scale: StructureScale) -> Array:
+        """e, the penalty on the diagonal of Ω."""
+        if not self.normalize:
+            return np.full(len(scale.variances), float(self.alpha))
+        if self.on == "residual":
+            return RESIDUAL_FLOOR * scale.variances
+        share = self.variance_floor
+        if isinstance(share, str):
+            share = max(LEAST_FLOOR, FLOOR_PER_TASK * len(scale.variances) / scale.n_rows)
+        return share * scale.sampling_variances
+
+    def roots(self, scale: StructureScale) -> Array:
+        """What an edge costs is the product of two of these, without what is known about edges."""
+        return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
+
+    def edge_scales(self, scale: StructureScale) -> Array:
+        """a, what one unit of λ means for each edge."""
+        roots, known = self.roots(scale), self.edge_constraints
+        scales: Array = roots[:, None] * roots
+        return scales if known is None else known.factors(len(scales)) * scales
+
+    def forbid(self, prices: Array) -> Array:
+        """Prices of all edges, infinite for those that must not be."""
+        known = self.edge_constraints
+        return prices if known is None else np.where(known.zeros(len(prices)), np.inf, prices)
+
+    def prices(self, scale: StructureScale) -> tuple[Array, Array]:
+        """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
+        key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
+        if key not in scale.kept:
+            L, e = self.forbid(self.alpha * self.edge_scales(scale)), self.floors(scale)
+            scale.kept[key] = np.ascontiguousarray(L), np.ascontiguousarray(e, dtype=float)
+        prices: tuple[Array, Array] = scale.kept[key]
+        return prices
+
+    def initial(self, scale: StructureScale) -> StructureStep:
+        diagonal = self.diagonal(scale)
+        unit = np.eye(len(diagonal))
+        return StructureStep(unit * diagonal, unit / diagonal)
+
+    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
+        S = row_moment(Q, self.correlation, scale.n_rows) + mean_spread
+        if self.shrinkage > 0:
+            S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
+        return S
+
+    def lambda_max(self, S: Moment, scale: StructureScale) -> float:
+        return lambda_max(S, self.forbid(self.edge_scales(scale)))
+
+    def weight(self, scale: StructureScale) -> float:
+        """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
+        return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
 
 @old_names(edges="edge_constraints")
 @dataclass(eq=False, repr=False)
-class SparsePrecision(Structure):
+class SparsePrecision(SparseGraph):
     r"""Sparse Gaussian graphical model over the rows of Q.
 
     .. math:: \frac{c\eta}{2}\Big[\operatorname{tr}(S\Omega) - \log\det\Omega
@@ -92,79 +190,20 @@ class SparsePrecision(Structure):
     correlation: str = "pearson"
     edge_constraints: KnownEdges | None = None
 
-    learned = True
-    prices_edges = True
-
     @property
     def joint(self) -> bool:  # type: ignore[override]
         """Whether weights and Ω minimise one objective: not with rank correlations."""
         return self.correlation == "pearson"
 
     @property
-    def starts_diagonal(self) -> bool:  # type: ignore[override]
-        """Whether F's constants are those of the diagonal fixed point: not as printed in the paper."""
-        return self.normalize
-
-    @property
-    def free_units(self) -> bool:  # type: ignore[override]
-        """Whether the targets' units cancel: not as printed in the paper."""
-        return self.normalize
-
-    @property
     def compiled(self) -> bool:  # type: ignore[override]
         """Whether compiled rounds know its step: by descent, for coefficients."""
         return type(self) is SparsePrecision and self.joint and self.solver == "bcd" and self.on == "coef"
 
-    @property
-    def strength(self) -> float:
-        return float(self.coupling)
-
     def check(self, n_tasks: int) -> None:
-        check_number("graph_penalty (alpha)", self.alpha, low=0, remedy="Usual values lie between 0 and 1.")
-        check_number("prior_strength (coupling)", self.coupling, above=0, remedy="1 gives the posterior.")
-        if self.normalize:
-            remedy = (
-                "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
-                "without end."
-            )
-            if not (isinstance(self.variance_floor, str) and self.variance_floor == "auto"):
-                check_number("variance_floor", self.variance_floor, above=0, also="'auto'", remedy=remedy)
-        elif self.alpha <= 0:
-            remedy = "At 0 the objective of the paper's formulation is unbounded below."
-            raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
-        check_number("shrinkage", self.shrinkage, low=0)
+        super().check(n_tasks)
         check_choice("graph_penalty (solver)", self.solver, ("bcd", "admm"))
-        check_choice("relation (on)", self.on, ("coef", "residual"))
         check_choice("correlation", self.correlation, CORRELATIONS)
-        if self.edge_constraints is not None:
-            known_edges(self.edge_constraints).check(n_tasks)
-
-    def floors(self, scale: StructureScale) -> Array:
-        """e, the penalty on the diagonal of Ω."""
-        if not self.normalize:
-            return np.full(scale.n_tasks, float(self.alpha))
-        if self.on == "residual":
-            return RESIDUAL_FLOOR * scale.variances
-        share = self.variance_floor
-        if isinstance(share, str):
-            share = max(LEAST_FLOOR, FLOOR_PER_TASK * scale.n_tasks / scale.n_rows)
-        return share * scale.sampling_variances
-
-    def edge_scales(self, scale: StructureScale) -> Array:
-        """a, what one unit of λ means for each edge."""
-        factors = 1.0 if self.edge_constraints is None else self.edge_constraints.factors(scale.n_tasks)
-        roots = self._roots(scale)
-        return np.asarray(factors * (roots[:, None] * roots))
-
-    def _roots(self, scale: StructureScale) -> Array:
-        """What an edge costs is the product of two of these, without what is known about edges."""
-        return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
-
-    def forbidden(self, scale: StructureScale) -> Mask | None:
-        """Which edges must not be, or None."""
-        if self.edge_constraints is None or self.edge_constraints.forbidden is None:
-            return None
-        return self.edge_constraints.zeros(scale.n_tasks)
 
     def in_blocks(self, n_tasks: int) -> bool:
         """Whether Ω of this many tasks is computed component by component, see :mod:`mssl.structures.blocks`."""
@@ -172,57 +211,29 @@ class SparsePrecision(Structure):
         return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
 
     def initial(self, scale: StructureScale) -> StructureStep:
+        if not self.in_blocks(len(scale.variances)):
+            return super().initial(scale)
         diagonal = self.diagonal(scale)
-        if self.in_blocks(scale.n_tasks):
-            return StructureStep(diagonal_matrix(diagonal), diagonal_matrix(1.0 / diagonal))
-        unit = np.eye(len(diagonal))
-        return StructureStep(unit * diagonal, unit / diagonal)
+        return StructureStep(diagonal_matrix(diagonal), diagonal_matrix(1.0 / diagonal))
 
     def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
-        if self.in_blocks(scale.n_tasks):
-            prices = Prices(self.alpha, self._roots(scale), self.floors(scale))
-            return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, prices)
-        S = row_moment(Q, self.correlation, scale.n_rows) + mean_spread
-        if self.shrinkage > 0:
-            S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
-        return S
+        if not self.in_blocks(len(Q)):
+            return super().moment(Q, scale, mean_spread)
+        prices = (self.alpha, self.roots(scale), self.floors(scale))
+        return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, *prices)
 
     def lambda_max(self, S: Moment, scale: StructureScale) -> float:
-        if isinstance(S, PairMoment):
-            return S.lambda_max()
-        prices, forbidden = self.edge_scales(scale), self.forbidden(scale)
-        return lambda_max(S, prices if forbidden is None else np.where(forbidden, np.inf, prices))
-
-    def weight(self, scale: StructureScale) -> float:
-        """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
-        return prior_weight(self.strength, scale.n_rows, self.shrinkage)
-
-    def problem(self, S: Array, scale: StructureScale) -> Problem:
-        """The graphical lasso of a moment."""
-        L, e = self.prices(scale)
-        return Problem(plain(S), 1.0, L, e)
-
-    def prices(self, scale: StructureScale) -> tuple[Array, Array]:
-        """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
-        key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
-        if key not in scale.kept:
-            L, forbidden = self.alpha * self.edge_scales(scale), self.forbidden(scale)
-            if forbidden is not None:
-                L[forbidden] = np.inf
-            scale.kept[key] = np.ascontiguousarray(L), np.ascontiguousarray(self.floors(scale), dtype=float)
-        prices: tuple[Array, Array] = scale.kept[key]
-        return prices
+        return S.lambda_max() if isinstance(S, PairMoment) else super().lambda_max(S, scale)
 
     def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
+        weight = self.weight(scale)
         if isinstance(S, PairMoment):
             gap, value = blocks.certify(S, step.precision, step.covariance)
-            weight = self.weight(scale)
-            return StructureStep(step.precision, step.covariance, weight * value, weight * gap)
-        known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
-        if known is None and step.covariance is not None:
-            known = GraphicalLassoResult.of(step.precision, step.covariance)
-        gap, value = gap_of(self.problem(S, scale), step.precision, known)
-        weight = self.weight(scale)
+        else:
+            known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
+            if known is None and step.covariance is not None:
+                known = GraphicalLassoResult.of(step.precision, step.covariance)
+            gap, value = gap_of(Problem(plain(S), 1.0, *self.prices(scale)), step.precision, known)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
     def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
@@ -231,17 +242,16 @@ class SparsePrecision(Structure):
             omega, sigma, gap, value = blocks.update(S, step.precision, step.covariance, self.solver, tol / weight)
             return StructureStep(omega, sigma, weight * value, weight * gap)
         goal = tol / weight / max(1.0, abs(step.value / weight))
-        solved = partial(solve, self.problem(S, scale), tol=goal, digits=False)
+        solved = partial(solve, Problem(plain(S), 1.0, *self.prices(scale)), tol=goal, digits=False)
+        result = step.warm
         if self.solver == "admm":
-            result = solved(solver="admm", max_iter=_ADMM_ITERATIONS, warm_start=step.warm)
-            result = solved(warm_start=result) if result.status is GlassoStatus.MAX_ITER else result
-        else:
-            result = solved(warm_start=step.warm)
-        if result.n_iter >= _MANY_SWEEPS and len(S) > _MANY_TASKS:
+            result = solved(solver="admm", max_iter=_MANY, warm_start=result)
+        if self.solver == "bcd" or result.status is GlassoStatus.MAX_ITER:
+            result = solved(warm_start=result)
+        if result.n_iter >= _MANY and len(S) > _MANY:
             self._announce(result.n_iter, scale)
-        return StructureStep(
-            result.precision, result.covariance, weight * result.objective, weight * result.gap, result
-        )
+        value, gap = weight * result.objective, weight * result.gap
+        return StructureStep(result.precision, result.covariance, value, gap, result)
 
     def _announce(self, sweeps: int, scale: StructureScale) -> None:
         """Say once a fit that its graph steps have become slow, and what helps."""
