@@ -58,7 +58,7 @@ class SparseGraph(Structure):
         """Whether F's constants are those of the diagonal fixed point and units cancel: not as printed in the paper."""
         return self.normalize
 
-    free_units = starts_diagonal  # type: ignore[assignment]
+    free_units = starts_diagonal
 
     @property
     def strength(self) -> float:
