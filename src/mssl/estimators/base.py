@@ -313,8 +313,19 @@ class MultiTaskEstimator(TaskEstimator):
             The tasks; their names and numbers count, not their rows.
         """
 
-    def from_spec(self, spec: FitSpec, data: TaskData, prepared: Prepared, result: FitResult) -> Self:
+    def from_spec(
+        self,
+        spec: FitSpec,
+        data: TaskData,
+        prepared: Prepared,
+        result: FitResult,
+        weights: tuple[Array, Array, Array] | None = None,
+    ) -> Self:
         """Keep what a fit of this specification found, in the units of the data and of the parameters.
+
+        A task without rows has the tasks' average weights, and their average level at their mean features. The average
+        is close to a shared mean that the fit relies on. It also serves where the graph holds what the tasks have in
+        common, and a shared mean of small variance is nearly zero.
 
         Parameters
         ----------
@@ -326,6 +337,8 @@ class MultiTaskEstimator(TaskEstimator):
             The data as they were fitted.
         result : FitResult
             The fit.
+        weights : tuple of ndarrays, optional
+            Weights, intercepts and mean weights in the place of the fit's, in the user's units.
 
         Returns
         -------
@@ -339,7 +352,12 @@ class MultiTaskEstimator(TaskEstimator):
         residual = None
         if spec.structure.relates == "residual" and covariance is not None:
             residual = error_inflation(result) * covariance
-        coef, intercept = typed(*prepared.to_user(result.W, result.intercepts), data.dtype)
+        W, level, mean = prepared.user_weights(result) if weights is None else weights
+        coef, intercept = typed(W, level, data.dtype)
+        unseen = coef.mean(axis=0)
+        level = intercept
+        if prepared.design is not None:
+            level = level + np.einsum("kd,kd->k", prepared.design.centres, coef - unseen)
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = spec.structure.graph(result.structure)
         own = proper.diagonal()
@@ -350,8 +368,11 @@ class MultiTaskEstimator(TaskEstimator):
             coef=coef,
             intercept=intercept,
             noise_variance=unit**2 * prepared.noise,
-            mean_coef=unit * result.mean / prepared.scales,
+            mean_coef=mean,
             mean_variance=unit**2 * prepared.mean_variance,
+            unseen="error" if self.shared_mean is False else "mean",
+            unseen_coef=unseen,
+            unseen_intercept=float(level.mean()),
             precision=spec.user_precision(prepared, result),
             covariance=covariance,
             partial_correlation=partial_correlation(proper),
@@ -360,21 +381,7 @@ class MultiTaskEstimator(TaskEstimator):
             errors=errors_of(spec, prepared, result),
             result=result,
         )
-        self._expect_new_task(None if prepared.design is None else prepared.design.centres)
         return self
-
-    def _expect_new_task(self, centres: Array | None) -> None:
-        """Weights and intercept of a task without rows: the tasks' average weights, and their average level.
-
-        The average is close to a shared mean that the fit relies on. It also serves where the graph holds what the
-        tasks have in common, and a shared mean of small variance is nearly zero. The intercept keeps the tasks' average
-        level at their mean features.
-        """
-        rule = "error" if self.shared_mean is False else "mean"
-        coef, level = self.coef_.mean(axis=0), self.intercept_
-        if centres is not None:
-            level = level + np.einsum("kd,kd->k", centres, self.coef_ - coef)
-        self.fitted_ = replace(self.fitted_, unseen=rule, unseen_coef=coef, unseen_intercept=float(level.mean()))
 
     def _read(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
         """The tasks as the fit sees them: encoded, checked, and mapped into features."""

@@ -147,7 +147,7 @@ class _Rounds:
         near = None if warm is None else warm.W
         prepared = replace(prepared, gaps=Gaps(self.missing, root / prepared.unit), near=near)
         result = spec.fit(prepared, warm, self.monitor)
-        coef, intercept = prepared.to_user(result.W, result.intercepts)
+        coef, intercept, _ = prepared.user_weights(result)
         X = whole.X if whole.shared else whole.X.reshape(K, n, -1)
         mean = (coef @ X.T if whole.shared else np.einsum("knd,kd->kn", X, coef)) + intercept[:, None]
         covariance = np.asarray(np.linalg.inv(spec.user_precision(prepared, result)), dtype=np.float64)

@@ -177,11 +177,11 @@ def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
 
 
 def _collect(points: Sequence[PathPoint], data: TaskData) -> RegularizationPath:
-    users = [point.prepared.to_user(point.result.W, point.result.intercepts) for point in points]
+    coefs, intercepts, _ = zip(*(point.weights for point in points), strict=True)
     return RegularizationPath(
         params=[point.params for point in points],
-        coefs=np.stack([coef for coef, _ in users]),
-        intercepts=np.stack([intercept for _, intercept in users]),
+        coefs=np.stack(coefs),
+        intercepts=np.stack(intercepts),
         precisions=np.stack([point.spec.user_precision(point.prepared, point.result) for point in points]),
         objectives=np.asarray([point.result.objective for point in points]),
         gaps=np.asarray([point.result.relative_gap for point in points]),

@@ -145,21 +145,15 @@ class PathPoint(NamedTuple):
     @property
     def weights(self) -> Weights:
         """Weights, intercepts and mean weights in the user's units."""
-        coef, intercept = self.prepared.to_user(self.result.W, self.result.intercepts)
-        return coef, intercept, self.prepared.unit * self.result.mean / self.prepared.scales
+        return self.prepared.user_weights(self.result)
 
     def fitted(self, reader: MultiTaskEstimator, weights: Weights | None = None) -> MultiTaskEstimator:
         """The estimator with this fit, and the input that another has read; weights are others where they are given.
 
         The graph, and all that is told of the fit, are its own.
         """
-        model = self.model._same_input(reader).from_spec(self.spec, self.data, self.prepared, self.result)
-        if weights is not None:
-            own = (model.coef_, model.intercept_, model.mean_coef_)
-            coef, intercept, mean = (part.astype(old.dtype) for part, old in zip(weights, own, strict=True))
-            model.fitted_ = replace(model.fitted_, coef=coef, intercept=intercept, mean_coef=mean)
-            model._expect_new_task(None if self.prepared.design is None else self.prepared.design.centres)
-        return model
+        model = self.model._same_input(reader)
+        return model.from_spec(self.spec, self.data, self.prepared, self.result, weights)
 
 
 def mean_weights(kinds: Sequence[Sequence[Weights]]) -> Weights:

@@ -175,10 +175,12 @@ class Prepared:
         """What each feature was divided by."""
         return np.ones(self.base.n_features) if self.design is None else self.design.scales
 
-    def to_user(self, W: Array, intercepts: Array) -> tuple[Array, Array]:
-        """Coefficients and intercepts in the user's units."""
-        W, intercepts = self.unit * W, self.unit * intercepts
-        return (W, intercepts) if self.design is None else self.design.to_user(W, intercepts)
+    def user_weights(self, result: FitResult) -> tuple[Array, Array, Array]:
+        """Weights, intercepts and mean weights of a fit, in the user's units."""
+        W, intercepts, mean = (self.unit * part for part in (result.W, result.intercepts, result.mean))
+        if self.design is not None:
+            W, intercepts = self.design.to_user(W, intercepts)
+        return W, intercepts, mean / self.scales
 
     def mean_of(self, structure: Structure) -> float:
         """τ² for a structure: residuals have no shared mean."""
