@@ -34,7 +34,7 @@ from mssl.data.design import Design  # noqa: E402
 from mssl.model.coupling import Coupling  # noqa: E402
 from mssl.penalties import L21, Nuclear, Penalty  # noqa: E402
 from mssl.solvers.quadratic import StepProblem, make_quadratic  # noqa: E402
-from mssl.solvers.table import solve_quadratic  # noqa: E402
+from mssl.solvers.weights import solve_quadratic  # noqa: E402
 from mssl.structures import Independent  # noqa: E402
 
 Array = NDArray[np.float64]

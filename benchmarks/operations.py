@@ -30,7 +30,7 @@ from mssl.model.coupling import Coupling
 from mssl.model_selection import StabilitySelection
 from mssl.solvers.descent import coordinate_descent
 from mssl.solvers.quadratic import StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import solve_quadratic
 
 IMPORTS = "import sklearn.linear_model, numpy as np"
 BEFORE_FIT = (

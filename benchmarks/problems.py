@@ -26,8 +26,7 @@ from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.weights import coefficient_problem, solve_quadratic
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]

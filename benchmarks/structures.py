@@ -21,7 +21,7 @@ from mssl.datasets import make_residual_graph
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
 from mssl.solvers.quadratic import StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import solve_quadratic
 
 
 def timed(function, repeats=1):

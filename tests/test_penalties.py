@@ -38,7 +38,7 @@ from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.proximal import sub_grams
 from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import solve_quadratic
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)

@@ -25,8 +25,7 @@ from mssl.solvers.quadratic import (
     preconditioners,
     regular_factor,
 )
-from mssl.solvers.table import solve_quadratic
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.weights import coefficient_problem, solve_quadratic
 
 
 def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weights=True):

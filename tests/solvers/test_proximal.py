@@ -14,7 +14,7 @@ from mssl.penalties import L21, ClusterNorm, Dirty, Nuclear
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
 from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
-from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -23,8 +23,7 @@ from mssl.solvers.quadratic import (
     StepProblem,
     make_quadratic,
 )
-from mssl.solvers.table import RULES, choose, solve_quadratic
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.weights import RULES, choose, coefficient_problem, solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
 

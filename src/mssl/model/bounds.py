@@ -28,7 +28,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from mssl._typing import Array, Mask, TaskMatrix
+from mssl._typing import Array, Mask
 from mssl.kernels import graph_components, plain
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
@@ -154,18 +154,13 @@ class Components:
     """The connected components of tasks: the coupling relates no tasks of different components."""
 
     def __init__(self, coupling: Coupling | sparse.csr_array) -> None:
+        precision = coupling.precision if isinstance(coupling, Coupling) else coupling
         if isinstance(coupling, Coupling) and coupling.rho:
-            self.n, self.label = 1, np.zeros(coupling.n_tasks, dtype=int)
-        elif isinstance(coupling, Coupling):
-            self._read(coupling.precision)
+            self.label = np.zeros(coupling.n_tasks, dtype=int)
+        elif sparse.issparse(precision):
+            self.label = connected_components(precision, directed=False)[1]
         else:
-            self._read(coupling)
-
-    def _read(self, precision: TaskMatrix) -> None:
-        if sparse.issparse(precision):
-            self.n, self.label = connected_components(precision, directed=False)
-            return
-        self.label = graph_components(plain(precision), 0.0)
+            self.label = graph_components(plain(precision), 0.0)
         self.n = int(self.label.max(initial=-1)) + 1
 
     def sums(self, values: Array | Mask) -> Array:

@@ -97,6 +97,7 @@ def evaluate(
     W: Array,
     step: StructureStep,
     coupling: Coupling,
+    known: Point | None = None,
 ) -> Point:
     """F at weights and a task precision, the shared mean being the best one for both.
 
@@ -110,26 +111,10 @@ def evaluate(
         Weights and Ω.
     coupling : Coupling
         The result of ``structure.couple(step, mean_variance)``; it contains the variance of the shared mean.
+    known : Point, optional
+        The same weights with another Ω: no pass over the data is needed.
     """
-    return _point(structure, scale, W, problem.related(W), problem.value(W), step, coupling)
-
-
-def evaluate_again(
-    point: Point, structure: Structure, scale: StructureScale, step: StructureStep, coupling: Coupling
-) -> Point:
-    """F at the same weights and another task precision: no pass over the data."""
-    return _point(structure, scale, point.W, point.Q, point.loss, step, coupling)
-
-
-def _point(
-    structure: Structure,
-    scale: StructureScale,
-    W: Array,
-    Q: Array,
-    loss: float,
-    step: StructureStep,
-    coupling: Coupling,
-) -> Point:
+    Q, loss = (problem.related(W), problem.value(W)) if known is None else (known.Q, known.loss)
     mean = coupling.mean(Q)
     moment = structure.moment(Q - mean, scale, coupling.rho)
     step = structure.certify(moment, step, scale)

@@ -28,7 +28,7 @@ from mssl._typing import Array, Moment
 from mssl.exceptions import DataError
 from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
-from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
+from mssl.model.objective import LossAndPenalty, Point, evaluate
 from mssl.model.task_matrix import count_entries
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SLOW, SMALLEST_GAIN, Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
@@ -40,14 +40,6 @@ _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding expla
 
 class WeightProblem(LossAndPenalty, Protocol):
     """The loss and the penalty on W, for a fixed task precision."""
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
@@ -352,7 +344,8 @@ class _Rounds:
                 self.unreachable = 2 * step.gap
             if self.mean_variance <= 0 or not structure.joint:
                 break
-            point = evaluate_again(point, structure, self.scale, step, structure.couple(step, self.mean_variance))
+            coupling = structure.couple(step, self.mean_variance)
+            point = evaluate(self.problem, structure, self.scale, point.W, step, coupling, point)
             step, moment = point.step, point.moment
             if step.gap <= goal:
                 break

@@ -122,16 +122,6 @@ class Unknowns:
         if matrix is not None:
             self.back = sparse.csr_array(matrix.T / (matrix**2).sum(axis=0)[:, None])
 
-    @classmethod
-    def in_units(cls, units: Array) -> Unknowns:
-        """Weights in units of their own for each task."""
-        return cls(sparse.csr_array(sparse.diags_array(units)))
-
-    @classmethod
-    def common(cls, n_tasks: int) -> Unknowns:
-        """One weight vector for all tasks: an exact reduction, in which the coupling is a ridge."""
-        return cls(sparse.csr_array(np.ones((n_tasks, 1))))
-
     @property
     def pooled(self) -> bool:
         """Whether all tasks have one weight vector in common."""

@@ -316,7 +316,7 @@ def descend_on_sets(
         idle = idle and not np.any(wanted & ~sets.members)
         if end := WeightStep.ended(W, gap, done, tol, 0 if large else max_iter, idle):
             return end
-        sets.replace_members(wanted)
+        sets.choose(wanted)
         step = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
         done, idle = done + step.n_iter, step.status is Status.STALLED or not step.n_iter
 
@@ -339,38 +339,13 @@ class _Sets:
 
     def __init__(self, loss: Quadratic, bound: WeightBound, W: Array) -> None:
         self.loss, self.rows, self.bound, self.coupling, self.W = loss, loss.rows, bound, bound.coupling, W
-        K = len(W)
-        self.members: Mask = np.zeros(W.shape, dtype=bool)
-        self.features: list[Index] = [np.empty(0, dtype=np.int64) for _ in range(K)]
-        self.blocks = [np.empty((int(n), 0)) for n in self.rows.design.n_rows]
-        self.gram, self.corners = np.empty(0), np.zeros(K + 1, dtype=np.int64)
-        self.replace_members(W != 0)
+        self.choose(W != 0)
 
-    def replace_members(self, members: Mask) -> None:
-        """Give the sets other features; products of those that stay are kept."""
-        sizes = members.sum(axis=1)
-        corners = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
-        gram = np.empty(corners[-1])
-        for k, size in enumerate(sizes):
-            self._fill(k, members[k], gram[corners[k] : corners[k + 1]].reshape(size, size))
-        self.members, self.gram, self.corners = members, gram, corners
-
-    def _fill(self, k: int, members: Mask, gram: Array) -> None:
-        """Gram, columns and features of one task; those that stay come first."""
-        before = self.gram[self.corners[k] : self.corners[k + 1]].reshape(2 * self.features[k].shape)
-        stay, new = members[self.features[k]], members & ~self.members[k]
-        m = int(stay.sum())
-        gram[:m, :m] = before if m == len(stay) else before[np.ix_(stay, stay)]
-        if m < len(stay):
-            self.blocks[k], self.features[k] = self.blocks[k][:, stay], self.features[k][stay]
-        if not np.any(new):
-            return
-        block = self.rows.block(k, new)
-        gram[m:, m:] = block.T @ block
-        gram[m:, :m] = block.T @ self.blocks[k]
-        gram[:m, m:] = gram[m:, :m].T
-        self.blocks[k] = np.concatenate([self.blocks[k].T, block.T]).T
-        self.features[k] = np.concatenate([self.features[k], np.flatnonzero(new)])
+    def choose(self, members: Mask) -> None:
+        """Give the sets other features."""
+        self.members, self.features = members, [np.flatnonzero(chosen) for chosen in members]
+        self.blocks = [self.rows.block(k, chosen) for k, chosen in enumerate(members)]
+        self.grams = [block.T @ block for block in self.blocks]
 
     def gradient(self) -> tuple[Array, Array]:
         """Of loss plus coupling, by one product with all features, (K, d); and the loss of each task, (K,)."""
@@ -388,13 +363,17 @@ class _Sets:
         """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing."""
         W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
         sizes = np.array([len(task_features) for task_features in self.features])
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        starts, corners = (np.concatenate([[0], np.cumsum(parts)]).astype(np.int64) for parts in (sizes, sizes**2))
+        gram = np.concatenate([np.ravel(block) for block in self.grams])
         tasks, features = np.repeat(np.arange(len(W)), sizes), np.concatenate(self.features)
-        q, HW = self.loss.linear[tasks, features], self._products()
+        q = self.loss.linear[tasks, features]
+        HW = np.concatenate(
+            [H @ W[k, chosen] for k, (H, chosen) in enumerate(zip(self.grams, self.features, strict=True))]
+        )
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
-        sets, form = (self.gram, self.corners, features, starts, q), (coupling.arrays, penalty)
-        groups, slope = independent_groups(coupling, len(self.gram)), np.zeros(W.shape)
+        sets, form = (gram, corners, features, starts, q), (coupling.arrays, penalty)
+        groups, slope = independent_groups(coupling, len(gram)), np.zeros(W.shape)
 
         def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
             shared = mean if len(groups) == 1 else mean.copy()
@@ -407,14 +386,6 @@ class _Sets:
 
         run = partial(spread_sweeps, groups, run=sweep)
         return descend_in_bursts(W, run, gap, tol, max_iter, nothing=nothing)
-
-    def _products(self) -> Array:
-        """H_k w_k on the sets, one after the other."""
-        products = []
-        for k, task_features in enumerate(self.features):
-            H = self.gram[self.corners[k] : self.corners[k + 1]].reshape(2 * task_features.shape)
-            products.append(H @ self.W[k, task_features])
-        return np.concatenate(products)
 
 
 def descend_on_support(

@@ -357,7 +357,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     For structures that ask for it both come from the diagonal fixed point: K separate problems whose precisions agree
     with their weights.
     """
-    K, d = problem.n_tasks, problem.n_features
+    K, d = prepared.base.linear.shape
     W, tau, max_inner = np.zeros((K, d)), prepared.mean_variance, prepared.settings.max_inner
     n_rows = problem.weight if isinstance(problem, ResidualProblem) else d
     scale = StructureScale(n_rows, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))

@@ -279,6 +279,7 @@ class GLMLoss:
         self, rows: GLMRows, precisions: Array, first: Quadratic | None = None, unknowns: Unknowns | None = None
     ) -> None:
         self.rows, self.precisions = rows, precisions
+        self.n_tasks, self.n_features = rows.design.n_tasks, rows.design.n_features
         self.unknowns = Unknowns() if unknowns is None else unknowns
         self.row_weights = rows.design.per_task(precisions) * rows.weights
         self.reference = None if first is None or first.by_rows else first
@@ -287,16 +288,6 @@ class GLMLoss:
     def of_unknowns(self, unknowns: Unknowns) -> GLMLoss:
         """The same loss as a function of V; each task keeps its intercept."""
         return self if unknowns.matrix is None else GLMLoss(self.rows, self.precisions, None, unknowns)
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return self.rows.design.n_tasks
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return self.rows.design.n_features
 
     def predictor(self, V: Array) -> Array:
         """X̃w, (N,)."""

@@ -1,12 +1,14 @@
-"""The weight step of the alternation: one problem class for all losses and penalties, and the choice of its solver."""
+"""The weight step of the alternation: the solvers in one table, and one problem class for all losses and penalties."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from mssl._typing import Array
 from mssl._validation import refused, warn
@@ -14,14 +16,130 @@ from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, Unknowns, WeightStep
-from mssl.solvers.descent import descend_on_support
+from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
-from mssl.solvers.linear import MOST_UNKNOWNS, kept_inverses, rounding_gap, solve_exactly, solves_in_one_call
+from mssl.solvers.linear import (
+    MOST_UNKNOWNS,
+    conjugate_gradient,
+    kept_inverses,
+    rounding_gap,
+    solve_exactly,
+    solves_in_one_call,
+)
+from mssl.solvers.proximal import accelerated, descend_composite
 from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, value_rounding
-from mssl.solvers.table import Rule, choose, solve_quadratic
 
 _INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds in all
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
+
+
+Problem: TypeAlias = StepProblem[Quadratic]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A solver: its name, the problems and penalties that it takes, its rough cost, and the function.
+
+    Attributes
+    ----------
+    name : str
+        What users call it.
+    needs : str
+        What it takes, in words.
+    cost : callable problem → float
+        Cost relative to the other solvers, of which "auto" is the cheapest; infinite for a step that it does not take.
+    solve : callable (problem, W0, tol=, max_iter=) → WeightStep
+        The solver.
+    """
+
+    name: str
+    needs: str
+    cost: Callable[[Problem], float]
+    solve: Callable[..., WeightStep]
+
+
+def _for(*, single: float = np.inf, absent: float = np.inf, tied: float = np.inf) -> Callable[[Problem], float]:
+    """A cost that depends on the penalty: on single weights, none, or one that ties the tasks together."""
+
+    def cost(problem: Problem) -> float:
+        if not isinstance(problem.penalty, EntrywisePenalty):
+            return tied
+        return absent if problem.penalty.absent else single
+
+    return cost
+
+
+def _of_two_decompositions(problem: Problem) -> float:
+    """Of as many features as in some thirty iterations."""
+    fits = problem.loss.is_shared and bool((problem.loss.task_scale > 0).all())
+    return 30.0 / (problem.loss.n_features + 1.0) if fits and np.isfinite(_for(absent=1.0)(problem)) else np.inf
+
+
+RULES = (
+    Rule("coordinate", "penalties on single weights", _for(single=0.1, absent=10.0), descend),
+    Rule("cg", "steps without a penalty", _for(absent=1.0), conjugate_gradient),
+    Rule(
+        "sylvester",
+        "steps without a penalty on one Gram for all tasks and positive task scales",
+        _of_two_decompositions,
+        conjugate_gradient,
+    ),
+    Rule("proximal", "penalties that tie the tasks together", _for(tied=1.0), descend_composite),
+    Rule("fista", "any penalty", lambda problem: 100.0, accelerated),
+)
+
+
+def choose(problem: Problem, name: str = "auto") -> Rule:
+    """The solver of that name, or with "auto" the cheapest of those that take the step."""
+    if name == "auto":
+        return min(RULES, key=lambda rule: rule.cost(problem))
+    rule = next((rule for rule in RULES if rule.name == name), None)
+    if rule is None:
+        raise refused("solver", name, f"allowed are {', '.join(repr(rule.name) for rule in RULES)}", "Use 'auto'.")
+    if rule.cost(problem) == np.inf:
+        raise refused("solver", name, f"it solves {rule.needs}", "Use 'auto'.")
+    return rule
+
+
+def solve_quadratic(
+    problem: Problem, W0: Array, *, solver: str = "auto", tol: float, max_iter: int | None = None
+) -> WeightStep:
+    r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
+
+    Parameters
+    ----------
+    problem : StepProblem
+        Loss, coupling and penalty; for the loss see :func:`mssl.solvers.quadratic.make_quadratic`.
+    W0 : ndarray of shape (K, d)
+        Start.
+    solver : str
+        A name of the table, or "auto" for the cheapest of those that take the problem.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int, optional
+        Largest number of iterations, as the solver counts them; default that of the solver.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> from mssl.model.coupling import Coupling
+    >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
+    >>> solve_quadratic(problem, np.zeros((1, 2)), tol=1e-10).W
+    array([[1., 0.]])
+    >>> from mssl.penalties import L21
+    >>> loss = Quadratic(np.eye(2)[None], np.array([[3.0, 0.1], [4.0, 0.2]]), np.array([12.0, 12.0]))
+    >>> free = Coupling.diagonal_only(np.zeros(2))
+    >>> solve_quadratic(StepProblem.of(loss, free, L21(1.0)), np.zeros((2, 2)), tol=1e-12).W.round(6)
+    array([[2.4, 0. ],
+           [3.2, 0. ]])
+    """
+    options: dict[str, float] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
+    return choose(problem, solver).solve(problem, W0, **options)
 
 
 def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
@@ -52,7 +170,7 @@ class CoefficientProblem:
         The weights themselves; for penalties that tie the tasks together weights in units of the noise; or one weight
         vector that all tasks have in common.
     solver : str
-        A name in :mod:`mssl.solvers.table`; for other losses than least squares that of the quadratic steps.
+        A name in :data:`RULES`; for other losses than least squares that of the quadratic steps.
     ridge : ndarray of shape (K,) or None
         Ridge strengths r_k of the weights; steps count them as part of their coupling.
     """
@@ -62,16 +180,6 @@ class CoefficientProblem:
     unknowns: Unknowns
     solver: str = "auto"
     ridge: Array | None = None
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return self.source.n_tasks
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return self.source.n_features
 
     @cached_property
     def loss(self) -> Quadratic | GLMLoss:
@@ -92,7 +200,7 @@ class CoefficientProblem:
     @cached_property
     def rule(self) -> Rule:
         """The solver of quadratic steps, whatever the coupling."""
-        return choose(self._step(Coupling.diagonal_only(np.zeros(self.n_tasks))), self.solver)
+        return choose(self._step(Coupling.diagonal_only(np.zeros(self.source.n_tasks))), self.solver)
 
     @cached_property
     def compiled(self) -> TaskLoss | None:
@@ -235,7 +343,7 @@ def coefficient_problem(
     curvatures : ndarray of shape (K, d), optional
         As in :meth:`mssl.penalties.Penalty.entrywise`; default ones.
     solver : str
-        A name in :mod:`mssl.solvers.table`.
+        A name in :data:`RULES`.
     pooled : bool
         Whether all tasks have one weight vector in common.
     """
@@ -246,7 +354,9 @@ def coefficient_problem(
         loss = loss.replaced()  # which forms its Grams for itself, so that the path of a fit depends on no other
     K, shape = loss.n_tasks, (loss.n_tasks, loss.n_features)
     s, ridge = np.ones(K) if noise_precisions is None else noise_precisions, None
-    unknowns = Unknowns.common(K) if pooled else Unknowns()
+    unknowns = Unknowns(
+        sparse.csr_array(np.ones((K, 1))) if pooled else None
+    )  # one vector for all: the coupling is a ridge
     if isinstance(penalty, Penalty):
         ridges = penalty.ridges(s)
         ridge = ridges if ridges.any() else None
@@ -257,6 +367,7 @@ def coefficient_problem(
         elif pooled:
             raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
         else:
-            return CoefficientProblem(loss, penalty, Unknowns.in_units(1.0 / np.sqrt(s)), solver, ridge)
+            units = Unknowns(sparse.csr_array(sparse.diags_array(1.0 / np.sqrt(s))))
+            return CoefficientProblem(loss, penalty, units, solver, ridge)
     entrywise = EntrywisePenalty.of(penalty, shape)
     return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver, ridge)
