@@ -35,10 +35,10 @@ import numpy as np
 from mssl._typing import Array, Index, Mask
 from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
-from mssl.model.bounds import Components, WeightBound
+from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import ROUNDING, SLOW, Status, WeightStep, solve_cg
+from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep, solve_cg
 from mssl.solvers.quadratic import (
     MANY_FEATURES,
     SMALL,
@@ -56,24 +56,14 @@ _LARGE = 10**6  # operations of a pass from which threads repay their start
 _MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
 _BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
 _DENSE = 0.25  # share of weights in the support from which one linear system is faster than many sweeps
-
-# Features that join a set at a time: few cost more products with all features, many make the Grams of the sets larger.
-_GROWTH = 0.25  # as a share of the task's rows; or as many as the set has, if that is more
-_SMALLEST_GROWTH = 30  # at least so many
-_NEAR = 0.9  # share of the threshold from which on a feature is expected to violate its condition soon
-_INNER = (
-    1e-4  # share of the present gap to which the problem on the sets is solved: smaller polishes sets that will change
-)
+_INNER = 1e-4  # share of the gap to which the problem on sets is solved: smaller polishes sets that will change
 _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
-
-_SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, more sweep where a solve would do
-_PATIENCE = 100  # sweeps after which a small support is solved for too
+_SWEEPS = (
+    20  # sweeps before a support solve, which counts as so many: fewer solve on wrong supports, more sweep in vain
+)
 _CREEPING = 300  # sweeps over few features after which the support is solved for: most need far fewer
-_TURNS = 5  # of a descent without progress before it ends as stalled
 _NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
-_FACTOR_COST = 20  # iterations that a system counts as besides those that it takes
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
-_SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
 
 def descend(
@@ -300,92 +290,64 @@ def descend_on_sets(
     >>> step.W.round(6)
     array([[0.777778, 0.      , 0.      ]])
     """
-    loss, bound = problem.loss, problem.bound
-    penalty, rows = bound.penalty, loss.rows
-    W = penalty.allowed(W0)
-    sets = _Sets(loss, bound, W)
-    n_rows, d = rows.design.n_rows, loss.n_features
-    largest_support = densest * float(np.minimum(n_rows, d).sum())
-    nothing = _NOTHING * float(np.dot(rows.c, rows.target**2))
-    done, idle = 0, False
+    loss, bound, rows = problem.loss, problem.bound, problem.loss.rows
+    design, root, penalty, W = rows.design, np.sqrt(rows.c), bound.penalty, bound.penalty.allowed(W0)
+    most = np.minimum(design.n_rows, loss.n_features)
+    nothing, done, idle, members = _NOTHING * float(np.dot(rows.c, rows.target**2)), 0, False, W != 0
     while True:
-        G, values = sets.gradient()
-        gap, wanted = bound(W, G, values), _wanted(W, G, penalty, n_rows)
-        gram_size, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
-        large = support > largest_support or gram_size > d * float(n_rows.sum())
-        idle = idle and not np.any(wanted & ~sets.members)
+        r = root * rows.target
+        r -= np.concatenate([rows.block(k, used) @ W[k, used] for k, used in enumerate(W != 0)])
+        G, values = problem.coupling.dot(W) - design.backproject(root * r), 0.5 * design.task_sums(r**2)
+        gap, wanted = bound(W, G, values), _wanted(W, G, penalty)
+        gram_size = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2))
+        large = np.count_nonzero(W) > densest * most.sum() or gram_size > loss.n_features * float(design.n_rows.sum())
+        idle = idle and not np.any(wanted & ~members)
         if end := WeightStep.ended(W, gap, done, tol, 0 if large else max_iter, idle):
             return end
-        sets.choose(wanted)
-        step = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
+        members, goal = wanted, max(0.3 * tol, _INNER * gap)
+        step = _on_sets(problem, W, members, goal, nothing, max_iter - done)
         done, idle = done + step.n_iter, step.status is Status.STALLED or not step.n_iter
 
 
-def _wanted(W: Array, G: Array, penalty: EntrywisePenalty, n_rows: Index) -> Mask:
-    """The support, and the other features with the largest violations of their condition, present or expected."""
+def _wanted(W: Array, G: Array, penalty: EntrywisePenalty) -> Mask:
+    """The support, and the features with the largest violations of their condition: as many, or a few dozen."""
     members = W != 0
-    near = np.where(members, -1.0, (-G if penalty.positive else np.abs(G)) - _NEAR * penalty.strengths)
-    n_new = np.maximum(members.sum(axis=1), np.maximum(_SMALLEST_GROWTH, (_GROWTH * n_rows).astype(np.int64)))
-    for k, violations in enumerate(near):
-        others = np.flatnonzero(violations > 0)
+    violations = np.where(members, -1.0, (-G if penalty.positive else np.abs(G)) - penalty.strengths)
+    n_new = np.maximum(members.sum(axis=1), SMALL // 2)
+    for k, own in enumerate(violations):
+        others = np.flatnonzero(own > 0)
         if len(others) > n_new[k]:
-            others = others[np.argpartition(-violations[others], n_new[k])[: n_new[k]]]
+            others = others[np.argpartition(-own[others], n_new[k])[: n_new[k]]]
         members[k, others] = True
     return members
 
 
-class _Sets:
-    """The sets, the features in them and their Grams; the weights are changed in place."""
+def _on_sets(
+    problem: StepProblem[Quadratic], W: Array, members: Mask, tol: float, nothing: float, max_iter: int
+) -> WeightStep:
+    """Sweeps over each task's features until their certificate is within ``tol`` or they gain nothing; W changes."""
+    loss, bound, coupling, mean = problem.loss, problem.bound, problem.coupling, problem.coupling.u @ W
+    blocks = [loss.rows.block(k, chosen) for k, chosen in enumerate(members)]
+    grams, sizes = [block.T @ block for block in blocks], members.sum(axis=1)
+    starts, corners = (np.concatenate([[0], np.cumsum(parts)]).astype(np.int64) for parts in (sizes, sizes**2))
+    gram = np.concatenate([np.ravel(H) for H in grams])
+    tasks, features = map(np.ascontiguousarray, np.nonzero(members))
+    q, HW = loss.linear[members], np.concatenate([H @ W[k, members[k]] for k, H in enumerate(grams)])
+    code, positive, parameters = bound.penalty.kernel
+    penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
+    sets, form = (gram, corners, features, starts, q), (coupling.arrays, penalty)
+    groups, slope = independent_groups(coupling, len(gram)), np.zeros(W.shape)
 
-    def __init__(self, loss: Quadratic, bound: WeightBound, W: Array) -> None:
-        self.loss, self.rows, self.bound, self.coupling, self.W = loss, loss.rows, bound, bound.coupling, W
-        self.choose(W != 0)
+    def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
+        shared = mean if len(groups) == 1 else mean.copy()
+        return set_sweeps(sets, form, W, HW, shared, group, max_sweeps, goal)
 
-    def choose(self, members: Mask) -> None:
-        """Give the sets other features."""
-        self.members, self.features = members, [np.flatnonzero(chosen) for chosen in members]
-        self.blocks = [self.rows.block(k, chosen) for k, chosen in enumerate(members)]
-        self.grams = [block.T @ block for block in self.blocks]
+    def gap(W: Array) -> float:
+        slope[members] = HW - q
+        values = loss.constants + 0.5 * np.bincount(tasks, W[members] * (HW - 2 * q), len(W))
+        return bound(W, np.where(members, slope + coupling.dot(W), 0.0), values)
 
-    def gradient(self) -> tuple[Array, Array]:
-        """Of loss plus coupling, by one product with all features, (K, d); and the loss of each task, (K,)."""
-        rows, design = self.rows, self.rows.design
-        if not np.any(self.W):
-            return -self.loss.linear, self.loss.constants
-        root = np.sqrt(rows.c)
-        r = root * rows.target
-        for k, block in enumerate(self.blocks):
-            if block.shape[1]:
-                r[design.offsets[k] : design.offsets[k + 1]] -= block @ self.W[k, self.features[k]]
-        return self.coupling.dot(self.W) - design.backproject(root * r), 0.5 * design.task_sums(r**2)
-
-    def descend(self, tol: float, nothing: float, max_iter: int) -> WeightStep:
-        """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing."""
-        W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
-        sizes = np.array([len(task_features) for task_features in self.features])
-        starts, corners = (np.concatenate([[0], np.cumsum(parts)]).astype(np.int64) for parts in (sizes, sizes**2))
-        gram = np.concatenate([np.ravel(block) for block in self.grams])
-        tasks, features = np.repeat(np.arange(len(W)), sizes), np.concatenate(self.features)
-        q = self.loss.linear[tasks, features]
-        HW = np.concatenate(
-            [H @ W[k, chosen] for k, (H, chosen) in enumerate(zip(self.grams, self.features, strict=True))]
-        )
-        code, positive, parameters = self.bound.penalty.kernel
-        penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
-        sets, form = (gram, corners, features, starts, q), (coupling.arrays, penalty)
-        groups, slope = independent_groups(coupling, len(gram)), np.zeros(W.shape)
-
-        def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            shared = mean if len(groups) == 1 else mean.copy()
-            return set_sweeps(sets, form, W, HW, shared, group, max_sweeps, goal)
-
-        def gap(W: Array) -> float:
-            slope[tasks, features] = HW - q
-            values = self.loss.constants + 0.5 * np.bincount(tasks, W[tasks, features] * (HW - 2 * q), len(W))
-            return self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0), values)
-
-        run = partial(spread_sweeps, groups, run=sweep)
-        return descend_in_bursts(W, run, gap, tol, max_iter, nothing=nothing)
+    return descend_in_bursts(W, partial(spread_sweeps, groups, run=sweep), gap, tol, max_iter, nothing=nothing)
 
 
 def descend_on_support(
@@ -429,7 +391,8 @@ def descend_on_support(
     >>> descend_on_support(problem, np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
-    W, done, burst, progress, loss = W0, 0, _SWEEPS, _Progress(), problem.loss
+    W, done, burst, loss = W0, 0, _SWEEPS, problem.loss
+    least_gap, least, idle = np.inf, np.inf, 0
     # With fewer rows than features a support has at most as many weights as there are rows.
     n_rows = loss.rows.design.n_rows if loss.by_rows else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
@@ -439,28 +402,16 @@ def descend_on_support(
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return replace(step, n_iter=done)
         W = step.W
-        if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
+        if np.count_nonzero(W) < smallest * largest_support and done < 2 * _BURST:
             burst *= 4
             continue
         W, made = solve_on_support(problem, W, drops, max_iter - done)
         done, burst = done + made, _SWEEPS
-        gap = problem.bound(W, problem.gradient(W))
-        if end := WeightStep.ended(W, gap, done, tol, idle=progress.ended(gap, problem.value(W))):
+        gap, value = problem.bound(W, problem.gradient(W)), problem.value(W)
+        idle = 0 if gap < SLOW * least_gap or value < least - ROUNDING * abs(least) else idle + 1
+        least_gap, least = min(least_gap, gap), min(least, value)
+        if end := WeightStep.ended(W, gap, done, tol, idle=idle >= PATIENCE):
             return end
-
-
-class _Progress:
-    """Whether turns of a descent still lower its certificate or its objective."""
-
-    def __init__(self) -> None:
-        self.gap, self.value, self.idle = np.inf, np.inf, 0
-
-    def ended(self, gap: float, value: float) -> bool:
-        """Count a turn; True after several that did neither, beyond rounding."""
-        moves = gap < SLOW * self.gap or value < self.value - ROUNDING * abs(self.value)
-        self.gap, self.value = min(self.gap, gap), min(self.value, value)
-        self.idle = 0 if moves else self.idle + 1
-        return self.idle >= _TURNS
 
 
 def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
@@ -472,7 +423,7 @@ def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_
     value, done = problem.value(W), 0
     for _ in range(drops):
         target, made = _best_on_support(problem, W)
-        done += made + _FACTOR_COST
+        done += made + _SWEEPS
         crosses = target * W < 0
         candidates = [np.where(crosses, 0.0, target)]
         if np.any(crosses):
@@ -497,7 +448,7 @@ def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, 
 
     for precondition, budget in preconditioners(problem, support):
         limit = int(min(budget, _SOLVE_ITERATIONS))
-        W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, _SOLVE_ACCURACY)
+        W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, NEGLIGIBLE)
         done += made
         if made < limit:
             break
