@@ -28,6 +28,8 @@ MOVED = {
     "mssl.threads": "mssl.kernels.threads",
     "mssl.views": "mssl.graph.geometry",
     "mssl.model_selection.board": "mssl.model_selection.scores",
+    "mssl.model_selection.chains": "mssl.model_selection.scores",
+    "mssl.model_selection.ebic": "mssl.model_selection.stability",
     "mssl.model_selection.plan": "mssl.model_selection.search_space",
     "mssl.model_selection.splitters": "mssl.data.folds",
     "mssl.model_selection.work": "mssl.judge.parallel",

@@ -313,7 +313,7 @@ FAULTS = [
     ),
     Fault(
         "the extended criterion does not extend",
-        "model_selection/ebic.py",
+        "model_selection/stability.py",
         " + 4 * edges * gamma * np.log(K))",
         ")",
         _SELECTION,

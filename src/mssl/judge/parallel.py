@@ -14,9 +14,6 @@ from mssl.kernels.threads import one_thread
 
 Piece = tuple[str, tuple[Any, ...]]
 
-_ROUND = 4  # pieces a worker between two records, where the backend cannot say when each is done: fewer leave workers
-# waiting for the slowest, more are lost when the run is killed
-
 
 @dataclass(frozen=True)
 class Workers:
@@ -51,30 +48,27 @@ class Workers:
         left = [(name, arguments) for name, arguments in pieces if name not in self.checkpoint]
         self.progress.stage(stage, len(pieces))
         self.progress.advance(len(pieces) - len(left))
-        for name, value in _results(function, left, self.n_jobs):
+        # In this process what a piece caches in its arguments serves the next one.
+        alone = not left or Parallel(n_jobs=self.n_jobs).n_jobs == 1
+        for name, value in (_named(function, *piece) for piece in left) if alone else self._spread(function, left):
             self.checkpoint[name] = value
             self.progress.advance()
         return {name: self.checkpoint[name] for name, _ in pieces}
 
-
-def _results(function: Callable[..., Any], pieces: Sequence[Piece], n_jobs: int | None) -> Iterator[tuple[str, Any]]:
-    if not pieces:
-        return
-    workers = Parallel(n_jobs=n_jobs)
-    if workers.n_jobs == 1:  # in this process: what a piece caches in its arguments serves the next one
-        for name, arguments in pieces:
-            yield _named(function, name, arguments)
-        return
-    calls = [delayed(_named)(function, name, arguments) for name, arguments in pieces]
-    try:
-        eager = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    except ValueError:  # a backend that answers when all is done: a few pieces at once, so that they can be recorded
-        with workers:
-            size = _ROUND * effective_n_jobs(workers.n_jobs)
-            for first in range(0, len(calls), size):
-                yield from workers(calls[first : first + size])
-    else:
-        yield from eager(calls)
+    def _spread(self, function: Callable[..., Any], pieces: Sequence[Piece]) -> Iterator[tuple[str, Any]]:
+        """Names and values as workers finish them."""
+        calls = [delayed(_named)(function, *piece) for piece in pieces]
+        try:
+            eager = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered")
+        except ValueError:
+            # A backend that answers when all is done: two pieces a worker at once, so that they can be recorded. More
+            # would be lost when the run is killed, fewer leave workers waiting for the slowest.
+            with Parallel(n_jobs=self.n_jobs) as workers:
+                size = 2 * effective_n_jobs(workers.n_jobs)
+                for first in range(0, len(calls), size):
+                    yield from workers(calls[first : first + size])
+        else:
+            yield from eager(calls)
 
 
 def _named(function: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:

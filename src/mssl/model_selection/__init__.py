@@ -2,10 +2,9 @@
 
 from mssl.data.folds import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 from mssl.files.checkpoint import CheckpointError
-from mssl.model_selection.ebic import EBICPath, ebic_path
 from mssl.model_selection.path import RegularizationPath, regularization_path
 from mssl.model_selection.search import MSSLClassifierCV, MSSLRegressorCV, MultiTaskGLMCV
-from mssl.model_selection.stability import StabilitySelection
+from mssl.model_selection.stability import EBICPath, StabilitySelection, ebic_path
 
 __all__ = [
     "CheckpointError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -15,7 +15,6 @@ from sklearn.base import clone
 from mssl._typing import Array, ArrayLike, Mask
 from mssl._validation import refused
 from mssl.data.inputs import feature_labels
-from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
@@ -164,19 +163,6 @@ def regularization_path(
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
-    return _collect(points, data)
-
-
-def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
-    """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
-    names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
-    if not {"graph_penalty", "coef_penalty"} <= names:
-        remedy = "A path follows graph_penalty and coef_penalty."
-        raise refused("estimator", estimator, "give an MSSLRegressor or an MSSLClassifier", remedy)
-    return clone(estimator)
-
-
-def _collect(points: Sequence[PathPoint], data: TaskData) -> RegularizationPath:
     coefs, intercepts, _ = zip(*(point.weights for point in points), strict=True)
     return RegularizationPath(
         params=[point.params for point in points],
@@ -189,3 +175,12 @@ def _collect(points: Sequence[PathPoint], data: TaskData) -> RegularizationPath:
         tasks=tuple(data.tasks.tolist()),
         features=tuple(feature_labels(data.feature_names, data.n_features).tolist()),
     )
+
+
+def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
+    """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
+    names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
+    if not {"graph_penalty", "coef_penalty"} <= names:
+        remedy = "A path follows graph_penalty and coef_penalty."
+        raise refused("estimator", estimator, "give an MSSLRegressor or an MSSLClassifier", remedy)
+    return clone(estimator)

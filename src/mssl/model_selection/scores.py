@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.sparsefuncs import min_max_axis
 
 from mssl._typing import Array, ArrayLike, Labels, Mask
@@ -388,12 +388,13 @@ class Judge:
         """
         if model.layout_ == "long" or not hasattr(self.scorer, "_score_func"):
             return self._score(model, self.y, self.weights)
-        targets, weights = np.asarray(self.y), self.weights
+        targets, weights = np.asarray(self.y), None
         seen = ~is_missing(targets)
-        weights = np.ones(seen.shape) if weights is None else weights.reshape(len(seen), -1) * np.ones(seen.shape)
-        seen &= weights > 0
+        if self.weights is not None:
+            weights = np.broadcast_to(self.weights.reshape(len(seen), -1), seen.shape)
+            seen &= weights > 0
         columns = [
-            self._score(model, targets[rows, k], None if self.weights is None else weights[rows, k], (rows, k))
+            self._score(model, targets[rows, k], None if weights is None else weights[rows, k], (rows, k))
             for k, rows in enumerate(seen.T)
             if rows.any()
         ]
@@ -589,6 +590,12 @@ class Contest:
             reports = np.concatenate([before.reports, found]) if before.params else found
             self.table = ScoreTable(before.params + added, before.stages + [stage] * len(added), reports)
         return [self._numbers[name] for name in named]
+
+    def refitted(self, numbers: Sequence[int], warm: FitResult | None = None) -> tuple[PathPoint, list[Weights]]:
+        """The fit of the first of some settings to all rows, and the weights of all of them."""
+        first, *others = (self.table.params[number] for number in numbers)
+        (point,) = follow(self.whole, clone(self.reader), [first], warm)
+        return point, [point.weights, *(other.weights for other in follow_all(self.whole, self.template, others))]
 
     @property
     def best(self) -> Params:

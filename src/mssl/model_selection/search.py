@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._html import Html, tag
 from mssl._progress import Progress
 from mssl._renamed import Move, old_names, renamed_grid
-from mssl._typing import ArrayLike, BaseEstimator
+from mssl._typing import ArrayLike, BaseEstimator, Given
 from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
@@ -56,10 +56,8 @@ from mssl.model_selection.scores import (
     Fold,
     Grids,
     Judge,
-    Weights,
     configured,
     follow,
-    follow_all,
     graph_limit,
     grid_values,
     make_folds,
@@ -206,11 +204,11 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self,
         X: Any,
         y: ArrayLike,
-        tasks: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        order: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        tasks: Given = None,
+        sample_weight: Given = None,
+        groups: Given = None,
+        order: Given = None,
+        offset: Given = None,
     ) -> Self:
         """Choose the parameters by cross-validation and fit with them on all rows.
 
@@ -482,24 +480,20 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _take(self, members: Sequence[Contest], chosen: Sequence[Sequence[int]], warm: FitResult | None = None) -> None:
         """Fit all rows with the first of the chosen settings, and give that fit the mean weights of all of them."""
-        kinds: list[list[Weights]] = []
-        for contest, numbers in zip(members, chosen, strict=True):
-            settings = [contest.table.params[number] for number in numbers]
-            start = warm if contest is members[-1] else None
-            (point,) = follow(contest.whole, clone(contest.reader), settings[:1], start)
+        last = members[-1]
+        fits = [contest.refitted(numbers) for contest, numbers in zip(members[:-1], chosen, strict=False)]
+        fits.append(last.refitted(chosen[-1], warm))
+        for point, _ in fits:
             if not point.result.status.good:
                 warn_of_end(point.spec, point.result)
-            others = follow_all(contest.whole, contest.template, settings[1:])
-            kinds.append([point.weights, *(other.weights for other in others)])
-        average = None if len(kinds) == len(settings) == 1 else mean_weights(kinds)
-        self.best_estimator_ = point.fitted(contest.reader, average)
-        means = contest.given.get("shared_mean", [True])
-        if hasattr(contest.reader, "graph_penalty") and any(mean is not False for mean in means):
+        average = None if len(fits) == len(chosen[-1]) == 1 else mean_weights([weights for _, weights in fits])
+        self.best_estimator_ = point.fitted(last.reader, average)
+        means, settings = last.given.get("shared_mean", [True]), [dict(last.table.params[k]) for k in chosen[-1]]
+        if hasattr(last.reader, "graph_penalty") and any(mean is not False for mean in means):
             self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
-        self.cv_results_, self.n_splits_ = contest.table.cv_results(), len(contest.folds)
-        self.best_params_, self.best_index_ = dict(settings[0]), numbers[0]
-        self.best_score_ = float(contest.table.means()[numbers[0]])
-        self.members_ = [dict(params) for params in settings]
+        self.cv_results_, self.n_splits_ = last.table.cv_results(), len(last.folds)
+        self.best_params_, self.best_index_, self.members_ = dict(settings[0]), chosen[-1][0], settings
+        self.best_score_ = float(last.table.means()[self.best_index_])
 
     def _select_graph(self, contest: Contest) -> None:
         """Select the graph, where that is asked for, and say where it comes from."""
@@ -529,9 +523,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self._take([contest], [number])
         self._held_out = self._judged([contest], lambda part: number)
 
-    def limits(
-        self, X: Any, y: ArrayLike, tasks: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> PenaltyLimits:
+    def limits(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> PenaltyLimits:
         """The penalties from which on the graph is empty and all weights are zero, before anything is chosen.
 
         Parameters
@@ -545,20 +537,14 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
         return summarise(self, level)
 
-    def predict(self, X: Any, tasks: ArrayLike | None = None, unseen: str | None = None, **conditions: Any) -> Any:
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
         chosen: Any = self._chosen()
         return chosen.predict(X, tasks=tasks, unseen=unseen, **conditions)
 
     @score_by_keyword
     def score(
-        self,
-        X: Any,
-        y: ArrayLike,
-        *,
-        tasks: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        **conditions: Any,
+        self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None, **conditions: Any
     ) -> float:
         """Score of the chosen estimator; see its own ``score``."""
         chosen: Any = self._chosen()

@@ -1,4 +1,6 @@
-r"""Stability selection: the edges that are found again and again on random halves of the data.
+r"""Graphs that folds do not choose: by random halves of the data, or by a criterion.
+
+*Stability selection* takes the edges that are found again and again on random halves of the data.
 
 Subsamples are drawn without replacement and half the size of the whole. An edge's selection frequency at λ is the share
 of subsamples whose graph has it; the stable graph holds the edges whose frequency reaches the threshold π somewhere
@@ -18,8 +20,17 @@ What is subsampled:
   classifiers half of every class: task by task, or, where the tasks share their rows, half of the rows with the same
   labels in all tasks; where some labels occur once only, half of the rows that hold the same rarest class.
 
+*The extended Bayesian information criterion* chooses a graph without resampling:
+
+.. math:: \mathrm{EBIC}_\gamma(E) = r\,[\operatorname{tr}(S\hat\Omega_E) - \log\det\hat\Omega_E]
+          + |E| \log r + 4 |E| \gamma \log K,
+
+where :math:`\hat\Omega_E` is the maximum-likelihood precision with the edges E that the graphical lasso selected at λ.
+
 References
 ----------
+Foygel & Drton (2010), Extended Bayesian information criteria for Gaussian graphical models, arXiv:1011.6640,
+doi:10.48550/arXiv.1011.6640.
 Meinshausen & Bühlmann (2010), doi:10.1111/j.1467-9868.2010.00740.x.
 Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pairs).
 """
@@ -29,6 +40,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -43,17 +55,19 @@ from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
-from mssl.exceptions import ParameterError, all_or_nothing
+from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.judge.parallel import Workers
-from mssl.kernels.threads import SingleThreaded
+from mssl.kernels.threads import SingleThreaded, single_threaded
+from mssl.model.objective import lambda_max
 from mssl.model.task_matrix import entries_at
 from mssl.model_selection.scores import Dataset, Params, follow, graph_limit
 from mssl.structures import KnownEdges, Structure
-from mssl.structures.copula import row_moment
+from mssl.structures.base import numeric
+from mssl.structures.copula import CORRELATIONS, row_moment
 
 _LOG = logging.getLogger("mssl")
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
@@ -156,11 +170,9 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             halved (``subsample="samples"``) groups stay whole, and times go by blocks of `block_length`.
         """
         X, groups, order, _ = take_columns(X, groups, order)
-        default = MSSLRegressor(graph_penalty=0.05, shared_mean=False)
-        template = default
-        if self.estimator is not None:
-            graph_penalty_name(self.estimator)
-            template = clone(self.estimator)
+        given = MSSLRegressor(graph_penalty=0.05, shared_mean=False) if self.estimator is None else self.estimator
+        graph_penalty_name(given)
+        template = clone(given)
         data = template._read(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         template.to_spec(data).check(data)
         template._remember_input(X, data)
@@ -271,9 +283,8 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
                 f"{data.n_features} features. Half-samples that are not well above the number of features spoil the "
                 "graph; subsample='features' does not need them."
             )
-        if not template.to_spec(
-            whole
-        ).structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
+        structure = template.to_spec(whole).structure
+        if not structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
             self.lambdas_ = self.lambdas_ * graph_limit(whole, template)
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
@@ -289,36 +300,32 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         in the half of each.
         """
         task, together = data.task_of_row, data.shared or data.aligned
-        if data.groups is not None or data.order is not None:
+        by_groups, classes = data.groups is not None or data.order is not None, class_rows(labels, len(task))
+        unit, of_unit = np.arange(len(task)), task
+        if by_groups:
             times = np.zeros(1, dtype=np.int64) if data.order is None else data.order
             length = round((times.max() + 1) ** (1 / 3)) if self.block_length is None else self.block_length
             groups = times // max(1, int(length)) if data.groups is None else data.groups
-            classes = class_rows(labels, len(task))
-
-            def deal() -> list[Mask]:
-                half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
-                return [half != 1, half != 0]  # what no fold holds out is in both
-
+            deal = partial(deal_groups, groups, task, classes, data.tasks, 2, random, by_size=False)
         else:
             if data.n_rows.min() < 2 and (together or self.complementary_pairs):
                 name = data.tasks.tolist()[np.argmin(data.n_rows)]
                 raise ParameterError(
                     f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
                 )
-            unit, of_unit, classes = np.arange(len(task)), task, class_rows(labels, len(task))
             if together:
                 n, block = int(data.n_rows[0]), self.block_length or 1
                 n_units = min(n, max(2, n // block))
                 unit, of_unit = (unit - data.offsets[task]) * n_units // n, np.zeros(n_units, dtype=np.intp)
                 classes = [] if labels is None or n_units < n else class_rows(labels.reshape(-1, n).T, n)
-
-            def deal() -> list[Mask]:
-                half = deal_rows(of_unit, classes, 2, random, even=True)[unit]
-                return [half == 0, half == 1] if self.complementary_pairs else [half != 1]
-
+            deal = partial(deal_rows, of_unit, classes, 2, random, even=True)
         masks: list[Mask] = []
         while len(masks) < self.n_subsamples:
-            masks += deal() if self.complementary_pairs else deal()[:1]
+            half = deal()[unit]
+            # What no fold holds out is in both halves; of pairs of rows it is in neither.
+            apart = self.complementary_pairs and not by_groups
+            pair = [half == 0, half == 1] if apart else [half != 1, half != 0]
+            masks += pair if self.complementary_pairs else pair[:1]
         return masks[: self.n_subsamples]
 
     def _summarise(
@@ -422,3 +429,133 @@ def unpack(word: str, n_points: int, n_tasks: int) -> Mask:
     count = n_points * (n_tasks * (n_tasks - 1) // 2)
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(word), dtype=np.uint8), count=count)
     return bits.astype(bool).reshape(n_points, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class EBICPath:
+    """Graphs along a path of λ and their criterion.
+
+    Attributes
+    ----------
+    lambdas, scores : ndarrays of shape (L,)
+        The path, and the criterion (smaller is better).
+    graphs : list of L TaskGraph
+        The graph at every λ, weighted by the partial correlations of the model restricted to it.
+    best : int
+        Which of them has the smallest criterion.
+    """
+
+    lambdas: Array
+    scores: Array
+    graphs: list[TaskGraph]
+    best: int
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The best graph."""
+        return self.graphs[self.best]
+
+
+@single_threaded
+def ebic_path(
+    rows: ArrayLike,
+    *,
+    tasks: Any = None,
+    lambdas: ArrayLike | None = None,
+    floors: ArrayLike | None = None,
+    gamma: float = 0.5,
+    n_points: int = 25,
+    correlation: str = "pearson",
+) -> EBICPath:
+    """Choose a graph by the extended Bayesian information criterion.
+
+    Parameters
+    ----------
+    rows : array of shape (K, r)
+        What the graph relates, task by task: fitted weights (``model.coef_``) or residuals.
+    tasks : sequence of K names, optional
+        Task names.
+    lambdas : array of shape (L,), optional
+        The path on the correlation scale, numbers ≥ 0; by default from λ_max down to 0.05 λ_max.
+    floors : float or array of shape (K,), optional
+        Variances ≥ 0 added to the diagonal; by default 1 % of each task's own.
+    gamma : float, default=0.5
+        Weight of the term that grows with the number of tasks, in [0, 1].
+    n_points : int, default=25
+        Length of the default path.
+    correlation : {"pearson", "spearman", "kendall"}, default="pearson"
+        How rows are compared; ranks for heavy tails.
+
+    Returns
+    -------
+    EBICPath
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> common = random.standard_normal(200)
+    >>> rows = np.vstack([common + 0.5 * random.standard_normal((2, 200)), random.standard_normal((2, 200))])
+    >>> [edge[:2] for edge in ebic_path(rows).graph.support()]
+    [(0, 1)]
+    """
+    Q, units = _in_unit_size(rows)
+    K, r = Q.shape
+    check_number("gamma", gamma, low=0, high=1)
+    names = list(range(K)) if tasks is None else list(tasks)
+    if len(names) != K:
+        raise ParameterError(f"tasks holds {len(names)} names; give one for each of the {K} tasks of rows.")
+    S = row_moment(Q, check_choice("correlation", correlation, CORRELATIONS))
+    e = _read_floors(floors, S, units)
+    path = _read_path(lambdas, lambda_max(S, price_edges(S, e)), n_points)
+    # A task in other units moves the criterion of all graphs alike.
+    shift = 2 * r * float(np.sum(np.log(units)))
+    scores, graphs = [], []
+    for precision in graph_path(S, e, path):
+        restricted = graphical_lasso(S, 0.0, zeros=precision == 0, diagonal_penalty=e)
+        edges = np.count_nonzero(np.triu(precision, 1))
+        fit = float(np.vdot(S + np.diag(e), restricted.precision)) - restricted.log_determinant
+        scores.append(shift + r * fit + edges * np.log(r) + 4 * edges * gamma * np.log(K))
+        graphs.append(TaskGraph.from_precision(np.where(precision != 0, restricted.precision, 0.0), tasks=names))
+    return EBICPath(path, np.asarray(scores), graphs, int(np.argmin(scores)))
+
+
+def _in_unit_size(rows: ArrayLike) -> tuple[Array, Array]:
+    """Divide each task's row by its root mean square, so that squares of any numbers are safe; return both."""
+    Q = numeric(rows, "rows")
+    if Q.ndim != 2 or Q.shape[0] < 2 or Q.shape[1] < 2 or not np.all(np.isfinite(Q)):
+        raise DataError(f"rows have shape {Q.shape}; give finite numbers of shape (K, r), at least two tasks and rows.")
+    _, exponents = np.frexp(np.abs(Q).max(axis=1))
+    Q = np.ldexp(Q, -exponents[:, None])
+    sizes = np.sqrt(np.mean(Q**2, axis=1))
+    sizes[sizes == 0] = 1.0
+    return Q / sizes[:, None], np.ldexp(sizes, exponents)
+
+
+def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
+    """The variances added to the diagonal, in the tasks' own units."""
+    variances, K = np.diagonal(S), len(S)
+    e = 0.01 * variances
+    if floors is not None:
+        given = numeric(floors, "floors")
+        if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
+            raise refused("floors", floors, f"give one number ≥ 0, or {K} (one a task)")
+        e = given / units / units
+    if np.any(variances + e <= 0):
+        raise DataError(
+            f"The row of task {int(np.argmin(variances + e))} is all zeros, so that it has no correlation with others; "
+            "leave the task out, or give floors above 0."
+        )
+    return e
+
+
+def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
+    """The falling path of λ."""
+    if lambdas is None:
+        return limit * np.geomspace(0.999, 0.05, check_whole_number("n_points", n_points, low=1))
+    path = np.sort(np.ravel(numeric(lambdas, "lambdas")))[::-1]
+    if len(path) == 0:
+        raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")
+    if not np.all(np.isfinite(path)) or path[-1] < 0:
+        raise refused("lambdas", lambdas, "give finite numbers ≥ 0, on the correlation scale (0 to 1)")
+    return path
