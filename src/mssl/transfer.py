@@ -17,7 +17,7 @@ from mssl.estimators.mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.exceptions import ParameterError, require
 from mssl.judge.held_out import MARGIN
 from mssl.kernels.threads import single_threaded
-from mssl.losses import Loss, resolve_loss
+from mssl.losses import Loss
 from mssl.structures import SparsePrecision
 
 
@@ -120,31 +120,28 @@ def transfer_report(
         steps, model = clone(model[:-1]), model[-1]
         X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
     classes = is_classifier(model)
-    # What a search over an estimator's parameters fits; other models as they are.
-    plain = model._template() if hasattr(model, "_template") else getattr(model, "estimator", model)
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
-    column, encoder = getattr(plain, "task_column", None), getattr(fitted, "encoder_", None)
     # What the models make of missing features is their own business.
-    features = read_features(X_test, column, tasks_test, encoder=encoder, missing="indicator")
+    features = read_features(X_test, fitted.task_column, tasks_test, encoder=fitted.encoder_, missing="indicator")
     test = read_tasks(features, y_test, y_numeric=not classes)
-    maps, given = getattr(fitted, "maps_", None), getattr(plain, "features", "linear")
-    lines = "linear" if isinstance(given, str) else given  # features="auto" may have chosen them
-    alone = clone(_single(plain, lines if maps is None else maps.maps) if single is None else single)
-    alone.fit(X, y, **named)
+    alone = clone(_single(fitted) if single is None else single).fit(X, y, **named)
     # Both are compared by the deviance of the model's loss.
-    loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
-    return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
+    values = [_deviances(one, fitted.loss_, test, X_test, tasks_test, classes) for one in (together, alone)]
+    return _report(test, *values)
 
 
-def _single(model: Any, features: Any) -> Any:
+def _single(model: Any) -> Any:
     """The model with its loss and features and without anything that relates the tasks; baselines have no loss."""
     family, own = (MultiTaskClassifier, "class_weight") if is_classifier(model) else (MultiTaskGLM, "loss")
     names = {"task_column", "fit_intercept", "penalty_factor", "missing", "categorical_features", own}
     given = model.get_params(deep=False)
     kept = {name: value for name, value in given.items() if name in names}
     kept |= {"fit_intercept": False} if given.get("intercepts") == "none" else {}
+    features = given.get("features", "linear")
+    if model.maps_ is not None or isinstance(features, str):  # a word: what was made of it
+        features = "linear" if model.maps_ is None else model.maps_.maps
     return family(SparsePrecision(1e6), features=features, **kept)
 
 
