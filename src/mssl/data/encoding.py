@@ -7,11 +7,12 @@ command line reads are encoded by the same rules.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -46,22 +47,21 @@ _SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
 
 
-class ColumnValues(Protocol):
+class ColumnValues(ABC):
     """A column of a table or of a frame: numbers, text or dates."""
 
     name: str
     kind: str  # "number", "text" or "date"
-    declared: bool  # whether its type says that it is a category
-    blank: Collection[str]  # texts that stand for a missing value
-    order: Sequence[str]  # of its levels, where the column says; else they are sorted
+    declared = False  # whether its type says that it is a category
+    blank: Collection[str] = ()  # texts that stand for a missing value
+    order: Sequence[str] = ()  # of its levels, where the column says; else they are sorted
+    truth = False  # whether the values of a file are true and false, which count as numbers
 
-    @property
-    def truth(self) -> bool:
-        """Whether the values of a file are true and false, which count as numbers."""
-
+    @abstractmethod
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
 
+    @abstractmethod
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts."""
 
@@ -245,17 +245,13 @@ def numbers_of(column: ColumnValues) -> Array:
     return values
 
 
-class FrameColumn:
+class FrameColumn(ColumnValues):
     """A column of a pandas or polars frame, or of an array; some texts may stand for missing values (``blank``)."""
-
-    truth = False
 
     def __init__(self, name: object, series: Series, blank: Collection[str] = ()) -> None:
         self.name, self.blank = str(name), blank
         self._series = series
         self._objects: list[str | Real | None] | None = None
-        self.declared = False
-        self.order: Sequence[str] = ()
         self.kind = self._kind()
 
     def _kind(self) -> str:

@@ -50,12 +50,10 @@ _UNPACKED = 2**32  # bytes that any compressed file may unpack to; a large file 
 _UNPACKED_RATIO = 100  # times a file's own size that it may unpack to: text compresses 5 to 20 times
 
 
-class ArrowColumn:
+class ArrowColumn(ColumnValues):
     """One column that Arrow has read: numbers, text or dates; converted when it is asked for."""
 
     blank: Collection[str] = MISSING_TEXT
-    order: Sequence[str] = ()  # of levels: a file says none
-    declared = False  # whether its type in the file is that of categories
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data
