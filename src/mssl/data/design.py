@@ -474,8 +474,6 @@ class Design:
         if c.min() == c.max() > 0:
             return common, np.ones(self.n_tasks)
         totals = table.sum(axis=1)
-        if not np.all(totals > 0):
-            return None
         scale = totals / totals[0]
         fits = np.abs(table - scale[:, None] * common) <= 1e-13 * scale[:, None] * common
         return (common, scale) if bool(np.all(fits)) else None

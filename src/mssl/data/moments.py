@@ -317,7 +317,7 @@ class Moments:
         """
         K, N, blocks, first = data.n_tasks, len(data.X) if data.shared else len(data.y), [], 0
         units = np.broadcast_to(scales, data.n_features)
-        weights, targets = data.row_weights[:N], data.y.reshape(-1, N).T / target_scale
+        weights, targets = data.row_weights[:N], data.y.reshape(-1, N) / target_scale
         while first < K:  # some tasks at a time, so that no second copy of all rows is made
             rows, count, place = slice(0, N), 1, cell[:N]
             if not data.shared:  # each cell of a task counts as a cell
@@ -325,7 +325,7 @@ class Moments:
                 count = max(end - first, 1)
                 rows = slice(data.offsets[first], data.offsets[first + count])
                 place = (data.task_of_row[rows] - first) * n_cells + cell[rows]
-            made = _of_cells(data.X[rows], targets[rows], weights[rows], place, count * n_cells, units)
+            made = _of_cells(data.X[rows], targets[:, rows], weights[rows], place, count * n_cells, units)
             blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
             first += K if data.shared else count
         # By cell, run of tasks, and task of a run; the parts that all tasks of a shared design have are there once.
@@ -495,19 +495,19 @@ def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
 def _of_cells(
     X: Matrix, targets: Array, c: Array, cell: Index, n_cells: int, units: Array
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Sums of each cell of rows, and in a second axis of each column of targets; zeros for cells without rows."""
+    """Sums of each cell of rows, and in a second axis of each row of targets; zeros for cells without rows."""
     if np.any(np.diff(cell) < 0):
         order = np.argsort(cell, kind="stable")
-        X, targets, c, cell = X[order], targets[order], c[order], cell[order]
+        X, targets, c, cell = X[order], targets[:, order], c[order], cell[order]
     filled, starts = np.unique(cell, return_index=True)
     pieces = Design.build(X, np.append(starts, len(c)), row_weights=c, scale=False).dearer(units)
-    n, of_targets = pieces.task_sums(c), []
-    for y in targets.T:
-        # The mean of deviations from a first value has more digits than that of the values.
-        mean = y[starts] + pieces.task_sums(c * (y - pieces.per_task(y[starts]))) / n
-        off = y - pieces.per_task(mean)
-        of_targets.append((mean, pieces.backproject(c * off), pieces.task_sums(c * off * off)))
-    means, products, squares = (np.stack(parts, axis=1) for parts in zip(*of_targets, strict=True))
+    n, place = pieces.task_sums(c), np.repeat(np.arange(len(starts)), pieces.n_rows)
+    first = targets[:, starts]
+    # The mean of deviations from a first value has more digits than that of the values.
+    means = first + np.add.reduceat(c * (targets - first[:, place]), starts, axis=1) / n
+    off = targets - means[:, place]
+    products = np.stack([pieces.backproject(row) for row in c * off], axis=1)
+    squares = np.add.reduceat(c * off**2, starts, axis=1)
 
     def spread(values: Array) -> Array:
         full = np.zeros((n_cells, *values.shape[1:]))
@@ -515,4 +515,4 @@ def _of_cells(
         return full
 
     centres, gram = (pieces.centres / units)[:, None], pieces.gram(c)[:, None]
-    return spread(n[:, None]), spread(centres), spread(means), spread(gram), spread(products), spread(squares)
+    return spread(n[:, None]), spread(centres), spread(means.T), spread(gram), spread(products), spread(squares.T)

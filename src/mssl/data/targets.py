@@ -307,13 +307,10 @@ def vote(decisions: ArrayLike, pairs: Sequence[tuple[Hashable, Hashable]]) -> La
     if not np.all(np.isfinite(values)):
         raise DataError("decisions hold NaN or infinite values; give finite numbers.")
     classes = np.unique([label for pair in pairs for label in pair])
-    first, second = (np.searchsorted(classes, np.asarray([pair[side] for pair in pairs])) for side in (0, 1))
-    votes, sums = (np.zeros((len(values), len(classes))) for _ in range(2))
-    for p, (a, b) in enumerate(zip(first, second, strict=True)):
-        wins = values[:, p] > 0
-        votes[:, b] += wins
-        votes[:, a] += ~wins
-        sums[:, b] += values[:, p]
-        sums[:, a] -= values[:, p]
+    second, first = (
+        np.eye(len(classes))[np.searchsorted(classes, np.asarray([pair[side] for pair in pairs]))] for side in (1, 0)
+    )
+    wins = values > 0
+    votes, sums = wins @ second + ~wins @ first, values @ (second - first)
     # Votes are whole numbers, so a sum mapped into (−½, ½) only decides between equal numbers of votes.
     return classes[np.argmax(votes + 0.5 * sums / (1.0 + np.abs(sums).max(axis=1, keepdims=True)), axis=1)]
