@@ -31,7 +31,7 @@ from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import NEGLIGIBLE, Status, WeightStep, conjugate_gradients
+from mssl.solvers.base import NEGLIGIBLE, WeightStep, conjugate_gradients
 from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.proximal import accelerated
 from mssl.solvers.quadratic import Quadratic, StepProblem
@@ -177,9 +177,15 @@ class ResidualProblem:
             return descend_in_bursts(
                 W, partial(run, W), certificate, tol, max_iter, certified, jump if certified else None
             )
-        if self.is_shared:
-            return _closed_form(self, A, certificate, W, tol)
-        return _conjugate_gradient(self, A, step, certificate, W, tol, max_iter)
+        return conjugate_gradients(
+            step.product,
+            lambda V: -step.gradient(V),
+            iter([(_inverse(self, A), np.inf)]),
+            lambda V, _: certificate(V),
+            np.array(W, dtype=float),
+            tol=tol,
+            max_iter=max_iter,
+        )
 
     def certificate(self, coupling: Coupling, step: StepProblem[Quadratic]) -> Callable[[Array], float]:
         """Upper bound of the suboptimality of W; a violation of optimality for penalties that are not convex."""
@@ -194,16 +200,13 @@ class ResidualProblem:
             U = self.project(EA)
             if not self.unpenalised:
                 return bound(W, self.ridges[:, None] * W - U, 0.5 * np.vecdot(E, EA))
-            N = self.fitted(self.least_squares(U))
+            values, vectors = self.eigen
+            known_values = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+            along = np.matmul(vectors, (np.matmul(U[:, None], vectors)[:, 0] * known_values)[:, :, None])[:, :, 0]
+            N = self.fitted(along)
             return np.inf if inverse is None else 0.5 * float(np.vdot(N, inverse @ N))
 
         return of
-
-    def least_squares(self, U: Array) -> Array:
-        """Weights of smallest norm whose products with the Grams are U."""
-        values, vectors = self.eigen
-        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
-        return np.matmul(vectors, (np.matmul(U[:, None], vectors)[:, 0] * inverse)[:, :, None])[:, :, 0]
 
 
 class _Residuals(Quadratic):
@@ -248,83 +251,45 @@ class _Residuals(Quadratic):
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
     """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float), None, 0.0)
-    form = (graph, problem.penalty.kernel)
+    X, ridges, form = problem.X, problem.ridges, (graph, problem.penalty.kernel)
     d, n = problem.n_features, problem.Y.shape[1]
-    fits = 8 * len(problem.X) * d * d <= default_memory_limit()
+    fits = 8 * len(X) * d * d <= default_memory_limit()
+    kernel: Callable[..., tuple[int, float]]
+    kept: tuple[Callable[[Array], Array], ...]  # what the kernel keeps up to date beside W
     if problem.is_shared and fits:
-
-        def on_the_gram(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
-            D = np.ascontiguousarray(W @ problem.gram[0] - problem.linear)
-            return shared_sweeps(problem.gram[0], problem.linear, problem.ridges, form, W, D, n_sweeps, float(enough))
-
-        return on_the_gram
-    if d <= n and fits:
-
-        def on_rows_and_grams(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
-            HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
-            E = np.ascontiguousarray(problem.related(W))
-            return aligned_sweeps(problem.X, problem.gram, problem.ridges, form, W, HW, E, n_sweeps, float(enough))
-
-        return on_rows_and_grams
-
-    squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
-
-    def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
-        E = np.ascontiguousarray(problem.related(W))
-        return feature_sweeps(problem.X, squares, problem.ridges, form, W, E, n_sweeps, float(enough))
-
-    return on_rows
-
-
-def _closed_form(
-    problem: ResidualProblem, A: sparse.csr_array, certificate: Callable[[Array], float], W0: Array, tol: float
-) -> WeightStep:
-    """One X, no ℓ1: W G + A⁻¹ diag(r) W = q, diagonal in two eigenbases.
-
-    If features are dependent, it is the solution of smallest norm.
-    """
-    gap = certificate(W0)
-    if gap <= tol:
-        return WeightStep(W0, gap, 0, Status.CONVERGED)
-    if problem.unpenalised:
-        W = problem.least_squares(problem.linear)
+        kernel = partial(shared_sweeps, problem.gram[0], problem.linear, ridges, form)
+        kept = (lambda W: W @ problem.gram[0] - problem.linear,)
+    elif d <= n and fits:
+        kernel = partial(aligned_sweeps, X, problem.gram, ridges, form)
+        kept = (lambda W: np.matmul(problem.gram, W[:, :, None])[:, :, 0], problem.related)
     else:
-        # With V = √r W the coupling becomes symmetric: V G + (√r A⁻¹ √r) V = √r q.
-        (values, vectors), root = problem.eigen, np.sqrt(problem.ridges)[:, None]
-        task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
-        sums = values[0] + 1.0 / task_values[:, None]
-        W = T @ ((T.T @ (root * problem.linear) @ vectors[0]) / sums) @ vectors[0].T / root
-    gap = certificate(W)
-    return WeightStep.ended(W, gap, 1, tol, idle=True) or WeightStep(W, gap, 1, Status.STALLED)
-
-
-def _conjugate_gradient(
-    problem: ResidualProblem,
-    A: sparse.csr_array,
-    step: StepProblem[Quadratic],
-    certificate: Callable[[Array], float],
-    W0: Array,
-    tol: float,
-    max_iter: int,
-) -> WeightStep:
-    """Different X_k, no ℓ1: conjugate gradients preconditioned by the block A_kk X_kᵀX_k + r_k of each task."""
-    r = problem.ridges[:, None]
-    if problem.n_features > problem.Y.shape[1]:
-        inverse, vectors = step.loss.diagonal + r, None
-    else:
-        values, vectors = problem.eigen
-        inverse = A.diagonal()[:, None] * values + r
-    inverse = np.divide(1.0, inverse, out=np.zeros_like(inverse), where=inverse > 0)
-
-    def precondition(R: Array) -> Array:
-        if vectors is None:
-            return R * inverse
-        return np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, R) * inverse)
-
-    W, kinds = np.array(W0, dtype=float), iter([(precondition, np.inf)])
-    return conjugate_gradients(
-        step.product, lambda V: -step.gradient(V), kinds, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter
+        kernel = partial(feature_sweeps, X, np.einsum("kdn,kdn->kd", X, X), ridges, form)
+        kept = (problem.related,)
+    return lambda W, n_sweeps, enough: kernel(
+        W, *(np.ascontiguousarray(made(W)) for made in kept), n_sweeps, float(enough)
     )
+
+
+def _inverse(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array], Array]:
+    """The inverse of W ↦ XᵀAXW + diag(r) W for one X, where it is diagonal in two eigenbases; otherwise task by task.
+
+    Of dependent features it gives the weights of smallest norm.
+    """
+    r = problem.ridges[:, None]
+    if problem.n_features > problem.Y.shape[1] and not problem.is_shared:
+        diagonal = A.diagonal()[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + r
+        return lambda R: R / np.where(diagonal > 0, diagonal, 1.0)
+    values, vectors = problem.eigen
+    if not problem.is_shared:
+        sums = A.diagonal()[:, None] * values + r
+        inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+        return lambda R: np.matmul(vectors, (np.matmul(R[:, None], vectors)[:, 0] * inverse)[:, :, None])[:, :, 0]
+    # With V = √r W it is symmetric: (√r⁻¹ A √r⁻¹) V G + V.
+    root = np.where(r > 0, np.sqrt(r), 1.0)
+    task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
+    sums = task_values[:, None] * values + (r > 0)
+    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+    return lambda R: T @ ((T.T @ (R / root) @ vectors[0]) * inverse) @ vectors[0].T / root
 
 
 def make_residual_problem(
