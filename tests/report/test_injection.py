@@ -25,7 +25,7 @@ from mssl.estimators.summary import Summary
 from mssl.graph.geometry import graph_svg
 from mssl.graph.tables import Relation, RelationTable
 from mssl.graph.task_graph import short_name
-from mssl.report import parts
+from mssl.report import page
 
 #: Names that ask the page's own server for /h, or set ``window.hit``, where they are taken for markup or code: most of
 #: them in 24 letters, to which names are cut in the narrowest places.
@@ -108,13 +108,13 @@ def report_page(names, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mssl.report.content.most_relevant", lambda model: list(model.column_relevance()))
         # Every column has its frame and caption; drawings, which take time, only the first two.
-        drawn, draw = {}, parts.svg
+        drawn, draw = {}, page.svg
 
         def once(figure, key, *words):
             key = "effect" if key.startswith("effect-") and key != "effect-0" else key
             return drawn.setdefault(key, None) or drawn.update({key: draw(figure, key, *words)}) or drawn[key]
 
-        patch.setattr(parts, "svg", once)
+        patch.setattr(page, "svg", once)
         more = {"data": rows, "held_out": True, "coordinates": np.column_stack([at, at]), "title": "".join(names[:3])}
         patch.setattr("mssl.plots.maps.coastlines", lambda *_: ())
         stability = ([1.0, 0.5], np.full((2, K, K), 0.5), 0.4)

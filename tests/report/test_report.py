@@ -41,7 +41,7 @@ from mssl.plots.fits import read_stability
 from mssl.plots.support import marked, pool
 from mssl.plots.svg import svg
 from mssl.report.content import measure, read_gains
-from mssl.report.parts import Column, Section, canvas
+from mssl.report.page import Column, Section, canvas
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
@@ -266,7 +266,7 @@ def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
         monkeypatch.setattr("mssl.report.sections.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
     else:
         raw = Column("noise", ["<b>raw</b>"] * 6)
-        monkeypatch.setattr("mssl.report.parts.numbers", lambda *_: raw)
+        monkeypatch.setattr("mssl.report.page.numbers", lambda *_: raw)
     with pytest.raises(TypeError, match="no markup"):
         written(fake(), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -83,7 +83,8 @@ def write(
     """
     from mssl.report.content import Content
     from mssl.report.page import render
+    from mssl.report.sections import all_sections
 
     measured = {"data": data, "held_out": held_out, "transfer": transfer, "stability": stability}
     content = Content(model, **measured, coordinates=coordinates, title=title)
-    return write_text(path, render(content))
+    return write_text(path, render(content, all_sections(content)))

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mssl._typing import Array, ArrayLike, Index, Labels
-from mssl.data.columns import feature_spreads
 from mssl.data.encoding import Features
 from mssl.data.inputs import locate_tasks, task_ids, unseen_tasks
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.summary import last_step
-from mssl.exceptions import DataError, package_versions
+from mssl.exceptions import DataError
 from mssl.graph.geometry import community_colors, display, task_order, thin_edges
 from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.graph.tests import COVERAGE
 from mssl.metrics import NEGLIGIBLE_GAIN, area_under_curve, base_log_loss, deviance_score, scored_targets
-from mssl.model.task_matrix import entries_at
+from mssl.model.task_matrix import entries_at, pair_matrix
 from mssl.plots.fits import MOST_LINES, Stability, curves, gain_rows, most_relevant, read_stability
-from mssl.report.parts import MOST_EDGES, count
+from mssl.report.page import MOST_EDGES, count
 from mssl.transfer import gain_over_separate, lead_over_separate
 
 
@@ -39,7 +36,7 @@ class Content:
         What its fit left.
     shown : Display
         The graph as it is drawn, with coordinates and selection frequencies where known, its groups, certain edges and
-        what was found; without edges where the model has no graph (``has_graph``).
+        what was found; without edges where the model has no graph.
     graph : TaskGraph
         The same graph.
     edges : dict of str to list
@@ -56,10 +53,10 @@ class Content:
         Tasks of each group of more than one, the largest first, in the same order.
     alone : int
         Number of tasks in no group.
+    community : dict of int to int
+        The number of the group, from 1 on, of each task in one.
     coef : ndarray of shape (K, d)
     features : list
-    spread : ndarray of shape (d,) or None
-        Standard deviation of each feature in training, where the model knows it.
     scores, gains, stability : what the caller measured, or None
     rounds : int
     ending : str
@@ -67,7 +64,8 @@ class Content:
     cross_validated : str
         What folds say of the fit: sentences, or nothing.
     noise : ndarray of shape (K,) or None
-    settings, record : lists of (name, text)
+    measured : str
+        What rows were given to the page.
     relevance : dict of str to float
         How much each column moves the predictions.
     effects : list of (PartialEffect, ndarray of shape (K, n))
@@ -97,8 +95,7 @@ class Content:
         tasks = list(range(K)) if given.tasks is None else given.tasks.tolist()
         self.title = short_name(title, 200) if title is not None else f"{self.method}: {K} tasks"
         self.stability = None if stability is None else read_stability(stability)
-        graph, self.has_graph = _graph(fitted.graph, tasks, coordinates, self.stability)
-        self.shown = display(graph)
+        self.shown = display(_graph(fitted.graph, tasks, coordinates, self.stability))
         relation = getattr(getattr(last, "best_estimator_", last), "relation", "")
         if self.shown.notes and relation == "coef" and given.layout not in ("", "long"):
             also = "rows of all tasks belong together here: relation='residual' relates the tasks' errors as well"
@@ -114,8 +111,8 @@ class Content:
         sizes = np.bincount(labels)
         self.groups = [self.order[labels[self.order] == label] for label in np.flatnonzero(sizes > 1)]
         self.alone = int((sizes == 1).sum())
+        self.community = {k: number for number, members in enumerate(self.groups, 1) for k in members.tolist()}
         self.features = list(range(d)) if given.features is None else list(given.features)
-        self.spread = feature_spreads(last, d)
         self.gains = None if transfer is None else read_gains(transfer, tasks)
         self.rounds = len(fitted.history or [])
         self.ending = ""
@@ -125,8 +122,7 @@ class Content:
         self.cross_validated = _cross_validated(last)
         variance = fitted.noise_variance
         self.noise = None if variance is None else np.sqrt(np.broadcast_to(variance, K))
-        self.settings = [(name, short_name(repr(value), 200)) for name, value in last.get_params(deep=False).items()]
-        self.record = _record(last, fitted, self.coef.shape, data)
+        self.measured = "none" if data is None else f"y of shape {np.shape(data[1])}"
         known = given.column_quantiles is not None
         self.relevance: dict[str, float] = last.column_relevance() if known else {}
         # Straight lines are in the coefficients.
@@ -137,7 +133,7 @@ class Content:
     @property
     def missing_graph(self) -> str | None:
         """Why there is no graph to draw, or None."""
-        if not self.has_graph:
+        if self.fitted.graph is None:
             return (
                 f"{self.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
             )
@@ -184,41 +180,17 @@ def _cross_validated(model: Any) -> str:
 
 def _graph(
     graph: TaskGraph | None, tasks: list[Any], coordinates: ArrayLike | None, path: Stability | None
-) -> tuple[TaskGraph, bool]:
-    """The model's graph with coordinates and selection frequencies, or one without edges; and whether it has one."""
-    K = len(tasks)
-    empty = np.zeros((K, K))
-    found = TaskGraph(tuple(tasks), empty.astype(bool), empty) if graph is None else graph
+) -> TaskGraph:
+    """The model's graph with coordinates and selection frequencies, or one without edges."""
+    K, found = len(tasks), TaskGraph.from_edges([], tasks) if graph is None else graph
     if coordinates is not None:
         found = replace(found, coordinates=np.asarray(coordinates))
     if path is not None and path.ends is not None:
         if len(path.ends) != K * (K - 1) // 2:
             raise DataError(f"stability has frequencies of {len(path.ends)} pairs; give (L, {K}, {K}) or (L, E).")
         if found.confidence is None:
-            i, j = path.ends.T
-            top = np.zeros((K, K))
-            top[i, j] = top[j, i] = path.frequencies.max(axis=0)
-            found = replace(found, confidence=top)
-    return found, graph is not None
-
-
-def _record(model: Any, fitted: Fitted, shape: tuple[int, ...], data: Any) -> list[tuple[str, str]]:
-    """Data, versions and date."""
-    package, table = type(model).__module__.partition(".")[0], fitted.input.table  # the module inside it may move
-    facts: dict[str, object] = {"model": f"{package}.{type(model).__qualname__}"}
-    facts |= dict(zip(("tasks", "features"), shape, strict=True))
-    if table is not None:
-        facts |= {"column of tasks": table.task, "target": table.target, "missing features": table.missing}
-    if fitted.input.layout:
-        facts["layout of the data"] = short_name(fitted.input.layout, 60)
-    if fitted.n_iter is not None:
-        facts["rounds"] = fitted.n_iter
-    if fitted.objective is not None:
-        facts["objective"] = f"{fitted.objective:.8g}"
-    facts["data given to the report"] = "none" if data is None else f"y of shape {np.shape(data[1])}"
-    facts |= package_versions("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
-    facts |= {"Python": platform.python_version(), "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
-    return [(name, str(fact)) for name, fact in facts.items()]
+            found = replace(found, confidence=pair_matrix(path.ends, path.frequencies.max(axis=0), K))
+    return found
 
 
 class LabelScores(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +12,16 @@ from scipy.special import ndtri
 
 from mssl._html import Html, tag
 from mssl._typing import Index
-from mssl.exceptions import MissingDependencyError
+from mssl.data.columns import feature_spreads
+from mssl.exceptions import MissingDependencyError, package_versions, require
 from mssl.graph.geometry import PALETTE
 from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO, entries_at
 from mssl.plots import fits, graphs, support
 from mssl.plots.maps import plot_map
-from mssl.report import parts
-from mssl.report.parts import MOST_EDGES, MOST_ROWS, Section, canvas, count, named, picture
+from mssl.report import page
+from mssl.report.page import MOST_EDGES, MOST_ROWS, Section, canvas, count, named, picture
 
 if TYPE_CHECKING:
     from mssl.report.content import Content, Scores
@@ -26,6 +29,28 @@ if TYPE_CHECKING:
 _MOST_ARCS = 300  # more hide the map
 _MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
 _GAIN = "gain over single-task (%)"
+
+
+def all_sections(content: Content) -> list[Section]:
+    """Every section that has something to show, in the order of reading."""
+    require("matplotlib", "report", "The report")
+    drawn = content.missing_graph is None
+    found = [
+        summary_section(content),
+        graph_section(content) if drawn else None,
+        matrix_section(content) if drawn else None,
+        pair_section(content),
+        chord_section(content) if drawn else None,
+        coefficient_section(content),
+        effect_section(content),
+        new_task_section(content),
+        task_section(content),
+        map_section(content),
+        stability_section(content),
+        convergence_section(content),
+        record_section(content),
+    ]
+    return [section for section in found if section is not None]
 
 
 def summary_section(content: Content) -> Section:
@@ -55,7 +80,7 @@ def _fitted(content: Content) -> Html:
         groups = "none of which can be told from chance"
     text += f" Of {pairs} of tasks the graph has {content.joined}, {signs}, {groups}."
     edges = [Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in content.strongest(3)]
-    return Html(text, " Strongest: ", parts.listed(edges, 3), ".") if edges else Html(text)
+    return Html(text, " Strongest: ", page.listed(edges, 3), ".") if edges else Html(text)
 
 
 def _good(content: Content) -> Html:
@@ -118,7 +143,7 @@ def _strangers(scores: Scores) -> Html:
     tasks = len(scores.strangers)
     return Html(
         f"{count(scores.n_strange, 'further row')} are of {count(tasks, 'task')} that the model was not fitted to (",
-        parts.listed(scores.strangers, 5, f" and {tasks - 5:,} more"),
+        page.listed(scores.strangers, 5, f" and {tasks - 5:,} more"),
         "), and are in no other figure of this page: predicted as a new task, from the mean of the tasks, their "
         f"{scores.error_name} is {scores.strange_error:.3g} and their {scores.explained_name} "
         f"{scores.strange_explained:.2f}.",
@@ -139,7 +164,7 @@ def _gains(content: Content) -> Html:
     losers = lost[np.argsort(gain[lost], kind="stable")]
     names = (Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
     lose = f"{text}. {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: "
-    return Html(lose, parts.listed(names, 5, " and others"), ".")
+    return Html(lose, page.listed(names, 5, " and others"), ".")
 
 
 def _certain(content: Content) -> str:
@@ -177,11 +202,11 @@ def task_section(content: Content) -> Section:
         bars = picture("gains", ax, alt, "Gain over the single-task fit, best first; losses are hatched.")
     looks = [""] * len(tasks) if gains is None else ["loses" if word == "loss" else "" for word in gains.verdict]
     rows = [
-        parts.Row(Html(_chip(color), named(task)), [k], short_name(task, 500), look=look)
+        page.Row(Html(_chip(color), named(task)), [k], short_name(task, 500), look=look)
         for k, (task, color, look) in enumerate(zip(tasks, content.colors, looks, strict=True))
     ]
     caption = "Choose a task's name to highlight it in all views; a heading sorts."
-    table = parts.linked_table("task", caption, "task", rows, _columns(content), order=order, falling=falling)
+    table = page.linked_table("task", caption, "task", rows, _columns(content), order=order, falling=falling)
     return Section("tasks", "Tasks", Html(bars, table))
 
 
@@ -189,38 +214,37 @@ def _chip(color: str) -> Html:
     return tag("span", class_="chip", style=f"background:{color}")
 
 
-def _columns(content: Content) -> list[parts.Column]:
-    columns: list[parts.Column] = []
+def _columns(content: Content) -> list[page.Column]:
+    columns: list[page.Column] = []
     scores, gains, graph = content.scores, content.gains, content.graph
     if scores is not None:
-        columns.append(parts.numbers("rows", scores.rows.astype(float), ",.0f"))
-        columns.append(parts.numbers(scores.error_name, scores.error, ".4g"))
-        columns.append(parts.numbers(scores.explained_name, scores.explained, ".3f"))
+        columns.append(page.numbers("rows", scores.rows.astype(float), ",.0f"))
+        columns.append(page.numbers(scores.error_name, scores.error, ".4g"))
+        columns.append(page.numbers(scores.explained_name, scores.explained, ".3f"))
         if scores.inside is not None:
-            columns.append(parts.numbers(f"inside {COVERAGE:.0%} interval (%)", 100 * scores.inside, ".0f"))
+            columns.append(page.numbers(f"inside {COVERAGE:.0%} interval (%)", 100 * scores.inside, ".0f"))
     if gains is not None:
-        columns += [parts.numbers(name.replace("_", " "), values, ".4g") for name, values in gains.others.items()]
+        columns += [page.numbers(name.replace("_", " "), values, ".4g") for name, values in gains.others.items()]
         # A word and a mark for losers, so that colour is not needed to see them.
         loses, even = tag("strong", Html("▼ loses"), class_="loss"), tag("span", Html("even"), class_="quiet")
         marks = {"loss": Html(" ", loses), "even": Html(" ", even)}
-        plain = parts.numbers(_GAIN, gains.gain, "+.1f")
+        plain = page.numbers(_GAIN, gains.gain, "+.1f")
         cells = [Html(cell, marks.get(word, "")) for cell, word in zip(plain.cells, gains.verdict, strict=True)]
         columns.append(plain._replace(cells=cells))
     if content.missing_graph is None:
-        community, best, weight = (np.full(content.n_tasks, fill) for fill in (np.nan, -1, 0.0))
-        for number, members in enumerate(content.groups, 1):
-            community[members] = number
+        best, weight = np.zeros(content.n_tasks, dtype=int), np.zeros(content.n_tasks)
+        community = np.array([content.community.get(k, np.nan) for k in range(content.n_tasks)])
         # Both ends of every edge, weakest first: what is written last stays.
         i, j = (ends[::-1] for ends in graph.edge_indices())
         ends, others = np.column_stack([i, j]).ravel(), np.column_stack([j, i]).ravel()
         best[ends], weight[ends] = others, np.repeat(entries_at(graph.weights, i, j), 2)
-        ranked = zip(best.astype(int), weight, strict=True)
+        ranked = zip(best, weight, strict=True)
         nearest = [Html(named(graph.tasks[k], 24), f" ({w:+.2f})") if w else Html("–") for k, w in ranked]
-        columns.append(parts.numbers("community", community, ".0f"))
-        columns.append(parts.numbers("neighbours", graph.degree().astype(float), ".0f"))
-        columns.append(parts.Column("strongest neighbour", nearest, np.abs(weight)))
+        columns.append(page.numbers("community", community, ".0f"))
+        columns.append(page.numbers("neighbours", graph.degree().astype(float), ".0f"))
+        columns.append(page.Column("strongest neighbour", nearest, np.abs(weight)))
     if content.noise is not None:
-        columns.append(parts.numbers("noise", content.noise, ".4g"))
+        columns.append(page.numbers("noise", content.noise, ".4g"))
     return columns
 
 
@@ -236,10 +260,10 @@ def pair_section(content: Content) -> Section | None:
         certain = set(content.shown.edges.pairs if content.shown.edges is not None else [])
         ends = [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)]
         columns = [
-            parts.numbers("correlation", weight, "+.2f"),
-            parts.Column(f"{COVERAGE:.0%} interval", ends, low),
-            parts.numbers("q-value", q, ".2g"),
-            parts.Column("edge", [Html("yes" if pair in certain else "–") for pair in shown.pairs]),
+            page.numbers("correlation", weight, "+.2f"),
+            page.Column(f"{COVERAGE:.0%} interval", ends, low),
+            page.numbers("q-value", q, ".2g"),
+            page.Column("edge", [Html("yes" if pair in certain else "–") for pair in shown.pairs]),
         ]
         assert graph.evidence is not None
         related = {"coef": "weights", "residual": "residuals"}[graph.evidence.resolve().on]
@@ -251,19 +275,19 @@ def pair_section(content: Content) -> Section | None:
     else:
         return None
     weights = np.where(entries_at(graph.adjacency, i, j).astype(bool), entries_at(graph.weights, i, j), np.nan)
-    columns.append(parts.numbers("partial correlation", weights, "+.2f"))
+    columns.append(page.numbers("partial correlation", weights, "+.2f"))
     if graph.confidence is not None:
-        columns.append(parts.numbers("selected (%)", 100 * entries_at(graph.confidence, i, j), ".0f"))
+        columns.append(page.numbers("selected (%)", 100 * entries_at(graph.confidence, i, j), ".0f"))
     pairs = [(a, b, Html(named(tasks[a], 24), " – ", named(tasks[b], 24))) for a, b in zip(i, j, strict=True)]
     rows = [
-        parts.Row(name, (a, b), f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}") for a, b, name in pairs
+        page.Row(name, (a, b), f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}") for a, b, name in pairs
     ]
     caption = (
-        f"{what}.{parts.first_of(most, total, 'pair')} A partial correlation stands where two tasks are joined in the "
+        f"{what}.{page.first_of(most, total, 'pair')} A partial correlation stands where two tasks are joined in the "
         "graph, other tasks being known. "
         "Choose a pair to highlight it in all views; a heading sorts."
     )
-    return Section("pairs", "Related pairs", parts.linked_table("pair", caption, "tasks", rows, columns))
+    return Section("pairs", "Related pairs", page.linked_table("pair", caption, "tasks", rows, columns))
 
 
 def new_task_section(content: Content) -> Section | None:
@@ -278,18 +302,19 @@ def new_task_section(content: Content) -> Section | None:
         else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
     )
     d = len(coef)
-    spread = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
-    size = np.abs(coef) * (1.0 if content.spread is None else content.spread)
-    by = "largest first" if content.spread is None else "largest times the spread of its feature first"
+    away = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
+    spreads = feature_spreads(content.model, d)
+    size = np.abs(coef) * (1.0 if spreads is None else spreads)
+    by = "largest first" if spreads is None else "largest times the spread of its feature first"
     order = np.argsort(-size, kind="stable")[:MOST_ROWS]
     lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
-    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
-    rest = parts.first_of(MOST_ROWS, d, "weight")
+    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{away[k]:.3g}") for k in order]
+    rest = page.first_of(MOST_ROWS, d, "weight")
     words = Html(
         *("A task that was not in the fit is predicted with the tasks' mean: ", how),
         ". Where the tasks' own weights lie far from it, a new task may too.",
     )
-    table = parts.small_table(
+    table = page.small_table(
         "Weights of a new task",
         f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}",
         ("feature", "weight", "distance of the tasks"),
@@ -300,9 +325,26 @@ def new_task_section(content: Content) -> Section | None:
 
 def record_section(content: Content) -> Section:
     """Data, settings and versions, to know later what this was."""
-    settings = parts.small_table("Settings", "Settings", ("name", "value"), content.settings or [("none", "")])
-    record = parts.small_table("Data and versions", "Data and versions", ("name", "value"), content.record)
-    return Section("record", "For the record", tag("div", tag("div", settings), tag("div", record), class_="record"))
+    model, fitted, table = type(content.model), content.fitted, content.fitted.input.table
+    package = model.__module__.partition(".")[0]  # the module inside it may move
+    facts: dict[str, object] = {"model": f"{package}.{model.__qualname__}"}
+    facts |= dict(zip(("tasks", "features"), content.coef.shape, strict=True))
+    if table is not None:
+        facts |= {"column of tasks": table.task, "target": table.target, "missing features": table.missing}
+    facts |= {"layout of the data": short_name(fitted.input.layout, 60)} if fitted.input.layout else {}
+    facts |= {} if fitted.n_iter is None else {"rounds": fitted.n_iter}
+    facts |= {} if fitted.objective is None else {"objective": f"{fitted.objective:.8g}"}
+    facts["data given to the report"] = content.measured
+    facts |= package_versions("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
+    facts |= {"Python": platform.python_version(), "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    chosen = content.model.get_params(deep=False)
+    settings = {name: short_name(repr(value), 200) for name, value in chosen.items()} or {"none": ""}
+    tables: dict[str, dict[str, Any]] = {"Settings": settings, "Data and versions": facts}
+    made = (
+        page.small_table(title, title, ("name", "value"), [(name, str(fact)) for name, fact in lines.items()])
+        for title, lines in tables.items()
+    )
+    return Section("record", "For the record", tag("div", *(tag("div", table) for table in made), class_="record"))
 
 
 def graph_section(content: Content) -> Section:
@@ -378,7 +420,7 @@ def _legend(content: Content) -> Html:
 
 
 def _first_names(content: Content, members: Index, most: int) -> Html:
-    return parts.listed((content.graph.tasks[k] for k in members), most, "\u00a0…")
+    return page.listed((content.graph.tasks[k] for k in members), most, "\u00a0…")
 
 
 def _all_communities(content: Content) -> Html:
@@ -387,13 +429,13 @@ def _all_communities(content: Content) -> Html:
     if len(groups) <= len(PALETTE):
         return Html()
     rows = [
-        parts.Row(Html(name), own, f"Select {name}", "\n".join(content.names[k] for k in own))
+        page.Row(Html(name), own, f"Select {name}", "\n".join(content.names[k] for k in own))
         for name, own in ((f"community {number}", own) for number, own in enumerate(groups, 1))
     ]
-    sizes = parts.numbers("tasks", np.array([len(own) for own in groups], dtype=float), ",.0f")
-    columns = [sizes, parts.Column("strongest", [_first_names(content, own, 4) for own in groups])]
+    sizes = page.numbers("tasks", np.array([len(own) for own in groups], dtype=float), ",.0f")
+    columns = [sizes, page.Column("strongest", [_first_names(content, own, 4) for own in groups])]
     caption = f"All {len(groups):,} communities: the name of a task finds its own; choose one to highlight its tasks."
-    return parts.linked_table("community", caption, "community", rows, columns)
+    return page.linked_table("community", caption, "community", rows, columns)
 
 
 def chord_section(content: Content) -> Section:
@@ -499,7 +541,7 @@ def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, An
         name = f"{key}-layer-{k}"
         buttons += [tag("input", type="radio", name=f"{key}-layer", id=name, value=k, checked=k == 0)]
         buttons += [tag("label", Html(label), for_=name)]
-        pictures.append(parts.drawing(f"{key}-{k}", ax, alt if not k else f"The same map of the {label}."))
+        pictures.append(page.drawing(f"{key}-{k}", ax, alt if not k else f"The same map of the {label}."))
         # What the page names under the pointer: three digits of each value, and where in its block it stands.
         whole = support.shown_matrix(ax)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
@@ -543,10 +585,10 @@ def effect_section(content: Content) -> Section | None:
     order = sorted(content.relevance, key=lambda name: -content.relevance[name])
     words = (
         "How much each column moves the predictions (standard deviation of its partial effect over its values in "
-        f"training, root mean square over tasks).{parts.first_of(MOST_ROWS, len(order), 'column')}"
+        f"training, root mean square over tasks).{page.first_of(MOST_ROWS, len(order), 'column')}"
     )
     lines = [(short_name(name, 60), f"{content.relevance[name]:.3g}") for name in order[:MOST_ROWS]]
-    table = parts.small_table("Relevance of columns", words, ("column", "relevance"), lines)
+    table = page.small_table("Relevance of columns", words, ("column", "relevance"), lines)
     return Section("effects", "Effects of columns", Html(tag("div", *multiples, class_="multiples"), table))
 
 
