@@ -249,15 +249,10 @@ def _observed(
     given: DataArray, region: tuple[float, float, float, float] | None, land_only: bool
 ) -> tuple[DataArray, tuple[Array, Array] | None, int]:
     """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
-    data = grids.pick(given, None, "The observation")
+    data = grids.pick(given, None, "The observation", turned=False)
     units = data.attrs.get("units")
-    if "lon" in data.coords:
-        lon = given[grids.given_names(given)["lon"]]
-        data = grids.with_given_longitudes(data, lon)
     data = grids.select_region(data, region)
-    grid = None
-    if {"lat", "lon"} <= set(data.dims):
-        grid = data["lat"].values, lon.values[np.isin(lon.values, data["given_lon"].values)]
+    grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
     data = grids.to_locations(data)
     cells = data.sizes["location"]
     if grid is not None and land_only:
@@ -341,7 +336,7 @@ def _with_neighbours(model: BaseEstimator, data: _Months, *, gridded: bool) -> B
         raise DataError(
             "The observation has no lat and lon of its locations, so that their neighbours are unknown; add them."
         )
-    places = np.column_stack([data.observed["lat"].values, data.observed["lon"].values])
+    places = np.column_stack([data.observed["lat"].values, grids.around(data.observed["lon"].values)])
     nearest = {} if gridded else {f"{place}__nearest": min(4, len(places) - 1)}
     return clone(model).set_params(**{f"{place}__coordinates": places}, **nearest)
 
@@ -511,8 +506,8 @@ def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
         answer = answer.assign_coords(other_location=_named("other_location", names, "location"))
     for axis in grids.DEGREES:
         if axis in data.observed.coords:
-            values = data.observed["given_lon" if axis == "lon" else axis].values
-            answer = answer.assign_coords({axis: ("location", values, grids.axis_attributes(axis, axes[axis]))})
+            about = grids.axis_attributes(axis, axes[axis])
+            answer = answer.assign_coords({axis: ("location", data.observed[axis].values, about)})
     return answer
 
 

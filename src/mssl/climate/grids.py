@@ -137,15 +137,15 @@ def given_names(data: Field) -> dict[str, str]:
     return {axis: names[0] for axis, names in found.items() if names}
 
 
-def pick(data: Field, variable: str | None, source: str) -> DataArray:
-    """The variable that is asked for, with axes named time, lat, lon and longitudes from −180 to 180, rising."""
+def pick(data: Field, variable: str | None, source: str, *, turned: bool = True) -> DataArray:
+    """The variable that is asked for, with axes named time, lat and lon; turned, longitudes rise from −180 to 180."""
     data = choose(data, variable, source)
     data = data.rename({name: axis for axis, name in given_names(data).items() if name != axis})
     if "time" not in data.dims:
         raise DataError(f"The variable of {source} has the axes {listing(list(data.dims))}; it needs one of time.")
     for axis in {"lat", "lon"} & set(data.coords):
         _check_degrees(data[axis], source)
-    if "lon" in data.coords:
+    if turned and "lon" in data.coords:
         data = data.assign_coords(lon=around(data["lon"]))
         data = data.sortby("lon") if "lon" in data.dims else data
     return data.squeeze(
@@ -166,16 +166,6 @@ def _check_degrees(axis: DataArray, source: str) -> None:
 def around(lon: DataArray) -> DataArray:
     """Longitudes from −180 to 180; what lies below 180 by rounding is at −180, as 180 is."""
     return (lon + 180.0 + SAME) % 360.0 - 180.0 - SAME
-
-
-def with_given_longitudes(data: DataArray, lon: DataArray) -> DataArray:
-    """What :func:`pick` made of an observation, with its longitudes as they were given beside those it computes with.
-
-    Regions, land and members are found with longitudes from −180 to 180; the answer has those of the observation.
-    """
-    along = data["lon"].dims
-    order = np.argsort(around(lon.values), kind="stable") if along == ("lon",) else slice(None)
-    return data.assign_coords(given_lon=(along, lon.values[order] if along else lon.values))
 
 
 def to_units(data: DataArray, units: str | None, source: str) -> DataArray:
@@ -240,7 +230,7 @@ def select_region(data: DataArray, region: tuple[float, float, float, float] | N
 
 
 def to_locations(data: DataArray) -> DataArray:
-    """Grid cells (or locations as they are) on one axis ``location``, with lat, lon and given_lon beside it."""
+    """Grid cells (or locations as they are) on one axis ``location``, with lat and lon beside it."""
     if "location" in data.dims:
         return data.transpose("time", "location")
     if not {"lat", "lon"} <= set(data.dims):
@@ -250,14 +240,14 @@ def to_locations(data: DataArray) -> DataArray:
     stacked = data.stack(location=("lat", "lon")).transpose("time", "location")
     lat, lon = stacked["lat"].values, stacked["lon"].values
     flat = stacked.drop_vars(["location", "lat", "lon"])
-    names = [f"{a:g} {b:g}" for a, b in zip(lat, stacked["given_lon"].values, strict=True)]
+    names = [f"{a:g} {b:g}" for a, b in zip(lat, lon, strict=True)]
     return flat.assign_coords(location=names, lat=("location", lat), lon=("location", lon))
 
 
 def on_land(data: DataArray) -> DataArray:
     """Only the locations on land."""
     globe = require("global_land_mask", "climate", "The land mask").globe
-    land = globe.is_land(data["lat"].values, data["lon"].values)
+    land = globe.is_land(data["lat"].values, around(data["lon"].values))
     return data.isel(location=np.flatnonzero(land))
 
 

@@ -80,12 +80,12 @@ def plot_coefficients(
         half = None if std is None else float(ndtri(0.5 + level / 2)) * scale * std
         label = label if std is None else f"{label}, {level:.0%} interval"
         return _forest(ax, scale * values, half, (names, columns), label, sizes)
-    graph, order, what, groups = getattr(source, "graph_", None), np.arange(K), "tasks", None
-    ax = axes(ax, (4.2, 3.2))
+    graph, groups, order, what = getattr(source, "graph_", None), None, np.arange(K), "tasks"
     if isinstance(graph, TaskGraph) and len(graph) == K:
         groups = support.as_display(graph).groups
         order, what = task_order(graph, groups), "tasks, by community"
-    rows, share = ([names[k] for k in order], what), 1.0 if per == "largest" else _COEF_SHARE
+    ax, rows = axes(ax, (4.2, 3.2)), ([names[k] for k in order], what)
+    share = 1.0 if per == "largest" else _COEF_SHARE
     support.heat(ax, (values * scale)[order], label, rows, (columns, "features"), share=share)
     if groups is not None:
         support.part_groups(ax, groups, across=False)
@@ -320,12 +320,12 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
     """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
     if isinstance(source, Stability):
         return source
-    lambdas, own = source, None
+    found: Iterable[Any] = (source, frequencies, None)
     if frequencies is None and isinstance(source, tuple) and not hasattr(source, "_fields"):
-        lambdas, frequencies, own = (*source, None, None)[:3]
+        found = (*source, None, None)[:3]
     elif frequencies is None:
-        names = ("lambdas", "frequencies", "threshold")
-        lambdas, frequencies, own = (support.field(source, name, f"{name}_") for name in names)
+        found = (support.field(source, name, f"{name}_") for name in ("lambdas", "frequencies", "threshold"))
+    lambdas, frequencies, own = found
     if lambdas is None or frequencies is None:
         raise DataError(
             "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
@@ -338,8 +338,8 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
         table = table[:, *ends.T]
     if table.size and (table.min() < 0 or table.max() > 1):
         raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
-    threshold = own if threshold is None else threshold
-    return Stability(_strengths(lambdas, len(table)), table, 0.9 if threshold is None else float(threshold), ends)
+    stated = next((value for value in (threshold, own) if value is not None), 0.9)
+    return Stability(_strengths(lambdas, len(table)), table, float(stated), ends)
 
 
 def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
@@ -393,12 +393,11 @@ def plot_transfer(
     order = np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]
     ax = axes(ax, gain_size(len(order)))
     heights, sorted_values = np.arange(len(order)), values[order]
-    looks: dict[str, Look] = {"gain": {"color": POSITIVE}}
-    looks["loss"] = {"facecolor": "white", "edgecolor": NEGATIVE, "hatch": "////", "lw": 0.6}
-    for (word, look), part in zip(looks.items(), (~(sorted_values < 0), sorted_values < 0), strict=True):
+    loses, height = sorted_values < 0, 0.8 if len(order) <= _NAMED else 1.0
+    looks: list[Look] = [{"color": POSITIVE}, {"fc": "white", "ec": NEGATIVE, "hatch": "////", "lw": 0.6}]
+    for word, part, look in zip(("gain", "loss"), (~loses, loses), looks, strict=True):
         if part.any():
-            look |= {"label": f"{word} ({int(part.sum())})", "height": 0.8 if len(order) <= _NAMED else 1.0}
-            bars = ax.barh(heights[part], sorted_values[part], **look)
+            bars = ax.barh(heights[part], sorted_values[part], height, label=f"{word} ({part.sum()})", **look)
             for bar, k in zip(bars, order[part], strict=True):
                 support.marked(bar, "bar", [k])
     ax.axvline(0, color=GREY, lw=0.6)
@@ -461,17 +460,11 @@ def plot_box(
     groups = next(iter(columns))[0] if per_task else 1
     ax = axes(ax, (float(np.clip(1.2 + 0.13 * groups * len(tables), 3.0, 7.0)), 2.6))
     width = 0.8 / len(tables) if per_task else 0.7
+    look: Look = {"widths": 0.8 * width, "patch_artist": True, "manage_ticks": False}
+    look |= {"medianprops": {"color": "black", "lw": 1}, "flierprops": {"ms": 2, "markeredgewidth": 0.4}}
     for k, (table, color) in enumerate(zip(tables.values(), PALETTE, strict=False)):
-        ax.boxplot(
-            table,
-            positions=np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k],
-            widths=0.8 * width,
-            patch_artist=True,
-            boxprops={"facecolor": color, "lw": 0.5},
-            medianprops={"color": "black", "lw": 1},
-            flierprops={"ms": 2, "markeredgewidth": 0.4},
-            manage_ticks=False,
-        )
+        places = np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k]
+        ax.boxplot(table, positions=places, boxprops={"facecolor": color, "lw": 0.5}, **look)
     ax.set_ylabel(label)
     if not per_task:
         name_ticks(ax.xaxis, list(tables), support.size_in_points(ax)[0], "method")

@@ -80,7 +80,7 @@ def named(name: object, width: int = 60) -> Html:
     return tag("bdi", Html(short_name(name, width)))
 
 
-def listed(names: Iterable[object], most: int, more: str = "") -> Html:
+def listed(names: Iterable[object], most: int, more: str = "\u00a0…") -> Html:
     """The first names of a list, in short, and what stands after them where there are others."""
     every = list(names)
     shown = Html(", ").join(name if isinstance(name, Html) else named(name, 24) for name in every[:most])

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from mssl._html import Html, tag
-from mssl._typing import Index
 from mssl.data.columns import feature_spreads
 from mssl.exceptions import MissingDependencyError, package_versions, require
 from mssl.graph.geometry import PALETTE
@@ -406,7 +405,7 @@ def _legend(content: Content) -> Html:
         Html(
             _chip(content.colors[members[0]]),
             f" community {number}, {count(len(members), 'task')}: ",
-            _first_names(content, members, 6),
+            page.listed([content.graph.tasks[k] for k in members], 6),
         )
         for number, members in enumerate(content.groups[:coloured], 1)
     ]
@@ -419,10 +418,6 @@ def _legend(content: Content) -> Html:
     return tag("ul", *(tag("li", entry) for entry in entries), class_="legend")
 
 
-def _first_names(content: Content, members: Index, most: int) -> Html:
-    return page.listed((content.graph.tasks[k] for k in members), most, "\u00a0…")
-
-
 def _all_communities(content: Content) -> Html:
     """A list to search, where colours and marks do not suffice for all communities."""
     groups = content.groups
@@ -433,9 +428,9 @@ def _all_communities(content: Content) -> Html:
         for name, own in ((f"community {number}", own) for number, own in enumerate(groups, 1))
     ]
     sizes = page.numbers("tasks", np.array([len(own) for own in groups], dtype=float), ",.0f")
-    columns = [sizes, page.Column("strongest", [_first_names(content, own, 4) for own in groups])]
+    strongest = [page.listed([content.graph.tasks[k] for k in own], 4) for own in groups]
     caption = f"All {len(groups):,} communities: the name of a task finds its own; choose one to highlight its tasks."
-    return page.linked_table("community", caption, "community", rows, columns)
+    return page.linked_table("community", caption, "community", rows, [sizes, page.Column("strongest", strongest)])
 
 
 def chord_section(content: Content) -> Section:
@@ -489,12 +484,11 @@ def matrix_section(content: Content) -> Section | None:
         f"to {off.max():+.2f}, {1 - graph.density():.0%} of the pairs 0."
     )
     side = float(np.clip(0.105 * K, 3.7, 5.4))
-    layers = {"partial correlation": (content.shown, "partial")}
-    layers |= {} if content.fitted.precision is None else {"precision": (content.model, "precision")}
-    axes = {
-        label: graphs.plot_precision(source, canvas(side, 0.94 * side), tasks=graph.tasks, kind=kind)
-        for label, (source, kind) in layers.items()
-    }
+    size = side, 0.94 * side
+    axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(*size), tasks=graph.tasks)}
+    if content.fitted.precision is not None:
+        ax = graphs.plot_precision(content.model, canvas(*size), tasks=graph.tasks, kind="precision")
+        axes["precision"] = ax
     return _layers(content, "relations", "Partial correlations", alt, axes, "Lines part communities.")
 
 
