@@ -98,10 +98,6 @@ class Candidate:
     options: Options
     note: str = ""
 
-    def roughly(self) -> Candidate:
-        """The same with the tolerance of fits that are only judged."""
-        return replace(self, options=replace(self.options, tol=max(self.options.tol, ROUGH_GAIN)))
-
     @property
     def name(self) -> str:
         """Words for tables."""
@@ -165,14 +161,6 @@ class Part:
         return self._fits[candidate]
 
 
-def forecast_part(maps: FeatureBlocks, fit: EvidenceFit, data: TaskData) -> Forecast:
-    """Predictive distributions of the rows of tasks, before maps."""
-    X = maps.map_rows(data.X)
-    if data.shared:
-        X = np.tile(X, (data.n_tasks, 1))
-    return forecast(fit, X, data.task_of_row)
-
-
 @dataclass(eq=False)
 class Trials:
     """Densities of held-out rows under candidates, fold by fold.
@@ -213,10 +201,13 @@ class Trials:
         No fit starts from that of another fold: a rough climb keeps some of what its start knew, and the other fold
         was trained on the rows that are held out here.
         """
-        made = []
+        made, tol = [], max(candidate.options.tol, ROUGH_GAIN)
+        rough = replace(candidate, options=replace(candidate.options, tol=tol))
         for part, (_, test) in zip(self.parts[:folds], self.folds, strict=False):
-            held, fit = subset(self.data, test, all_tasks=False), part.fit(candidate.roughly())
-            made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
+            held = subset(self.data, test, all_tasks=False)
+            X = part.mapped(candidate.features)[0].map_rows(held.X)
+            X = np.tile(X, (held.n_tasks, 1)) if held.shared else X
+            made.append(forecast(part.fit(rough), X, held.task_of_row))
         return made[0].joined(made[1:])
 
     def trails(self, candidate: Candidate, other: Candidate) -> bool:

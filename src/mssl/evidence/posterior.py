@@ -327,7 +327,8 @@ class DualPosterior(WeightPosterior):
         for block in range(len(self.T)):
             of = self.block == block
             cross += share[block][:, None] * ((self.X[:, of] * self.psi[of]) @ X[:, of].T)
-        return Parts(prior[self.block] * self.psi, X[:, :0], solve_triangular(self.lower, cross, lower=True).T)
+        taken = solve_triangular(self.lower, cross, lower=True, check_finite=False).T
+        return Parts(prior[self.block] * self.psi, X[:, :0], taken)
 
     def _parts(self, X: Array, shares: Array) -> Parts:
         reach = self.T @ shares
