@@ -33,7 +33,6 @@ from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known
 # whose sites are found by many such computations, take as long with fewer rows.
 LARGEST_AUTO, LARGEST_AUTO_SITES = 1500, 600
 OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
-FIRST_FOLDS = 2  # after which curves that do not lead are dropped
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
 
 
@@ -150,13 +149,7 @@ class Part:
             before = candidate.options.base
             base = None if before is None else self.fit(Candidate(candidate.features, before))
             self._fits[candidate] = fit_evidence(
-                data,
-                maps.blocks_,
-                groups,
-                candidate.options,
-                loss=self.loss,
-                occasions=self.occasions,
-                base=base,
+                data, maps.blocks_, groups, candidate.options, loss=self.loss, occasions=self.occasions, base=base
             )
         return self._fits[candidate]
 
@@ -211,13 +204,12 @@ class Trials:
         return made[0].joined(made[1:])
 
     def trails(self, candidate: Candidate, other: Candidate) -> bool:
-        """Whether the first predicts no better in the first folds, so that the others are not worth their time."""
-        if len(self.folds) <= FIRST_FOLDS or candidate.name in self.record:
+        """Whether the first predicts no better in two folds, so that the others are not worth their time."""
+        if len(self.folds) <= 2 or candidate.name in self.record:
             return False
-        y = np.concatenate([self.data.y[test] for _, test in self.folds[:FIRST_FOLDS]])
-        first = self._forecast(candidate, FIRST_FOLDS).log_density(y)
-        second = self._forecast(other, FIRST_FOLDS).log_density(y)
-        return not self.row_weights()[: len(y)] @ (first - second) > 0
+        y = np.concatenate([self.data.y[test] for _, test in self.folds[:2]])
+        ahead = self._forecast(candidate, 2).log_density(y) - self._forecast(other, 2).log_density(y)
+        return not self.row_weights()[: len(y)] @ ahead > 0
 
     def judge(self, candidate: Candidate) -> Array:
         """Log density of every held-out row."""

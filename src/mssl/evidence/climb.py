@@ -84,12 +84,7 @@ class Climb(Generic[P]):
 
 
 def climb(
-    evaluate: Callable[[P], Evaluated | None],
-    start: P,
-    *,
-    gain: float = 1e-3,
-    memory: int = 20,
-    max_iter: int = 300,
+    evaluate: Callable[[P], Evaluated | None], start: P, *, gain: float = 1e-3, memory: int = 20, max_iter: int = 300
 ) -> Climb[P]:
     """Minimise an objective by L-BFGS with the minorise–maximise curvature as its metric.
 

@@ -489,10 +489,10 @@ def _fit_stage(
         else:
             route = _route(rows, dense)
         if not learn:
-            prior = replace(prior, noise=replace(_per_task(prior).scaled(options.temperature), learned=False))
+            prior = replace(prior, noise=PerTask(options.temperature * prior.noise.variances, learned=False))
         elif kernel is not None and options.errors != "shared":
             # Noise learned together with a rich covariance collapses where n is at most d.
-            prior = replace(related(prior, kernel), noise=replace(_per_task(prior), learned=kernel.plain))
+            prior = replace(related(prior, kernel), noise=PerTask(prior.noise.variances, learned=kernel.plain))
         found = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
         prior, dof = found.point, rows.dof
         noise: Noise = prior.noise.scaled(1 / options.temperature)
@@ -504,14 +504,9 @@ def _fit_stage(
         # The sites hold the errors.
         prior = replace(prior, noise=PerTask(np.ones(K), learned=False), predictor=squares)
         prior = prior if kernel is None or not learn else related(prior, kernel)
-        each = dispersion[data.task_of_row]
+        problem = GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, dispersion[data.task_of_row])
         found = climb_sites(
-            GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, each),
-            prior,
-            lambda rows: _route(rows, dense),
-            gain=options.tol,
-            max_iter=options.max_iter,
-            learn=learn,
+            problem, prior, lambda rows: _route(rows, dense), gain=options.tol, max_iter=options.max_iter, learn=learn
         )
         prior, loss, settled = found.point.prior, found.point.problem.loss, found.point.settled
         route, constant, noise = settled.told, settled.correction, PerTask(dispersion)
@@ -534,12 +529,6 @@ def _fit_stage(
         type(route).__name__ if loss.quadratic else "Sites",
         loss,
     )
-
-
-def _per_task(prior: Prior) -> PerTask:
-    """The noise of a prior whose errors are independent."""
-    noise = prior.noise
-    return noise if isinstance(noise, PerTask) else PerTask(noise.variances)
 
 
 def _route(rows: TaskFactors, dense: bool) -> RowRoute:
