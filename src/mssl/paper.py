@@ -5,21 +5,38 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+import numpy as np
+
 from mssl._renamed import old_names
 from mssl._validation import check_choice
 from mssl.estimators.mssl import MSSLClassifier, MSSLEstimator, MSSLRegressor
 from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.model.objective import paper_scale
+from mssl.structures import SparsePrecision, StructureStep
+from mssl.structures.base import StructureScale
 
 __all__ = ["PaperMSSL", "PaperMSSLClassifier"]
 
 
+@dataclass(eq=False, repr=False)
+class _PrintedPrecision(SparsePrecision):
+    """The sparse precision of the paper's fits, which start from its Ω = I."""
+
+    _: KW_ONLY
+    identity: float = 1.0
+
+    def initial(self, scale: StructureScale) -> StructureStep:
+        unit = np.eye(len(scale.variances))
+        return StructureStep(self.identity * unit, unit / self.identity)
+
+
 def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec:
     """The printed objective in this package's units: raw features, unit noise, no shared mean."""
-    structure, penalty, _ = estimator._learned(data)
-    rows = len(data.y) // data.n_tasks if structure.on == "residual" else 0
+    learned, penalty, _ = estimator._learned(data)
+    rows = len(data.y) // data.n_tasks if learned.on == "residual" else 0
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=rows)
-    structure.alpha, structure.coupling = paper.graph_penalty * structure.alpha, paper.coupling
+    structure = _PrintedPrecision(**learned.get_params(deep=False), identity=paper.precision)
+    structure.alpha, structure.coupling = paper.graph_penalty * learned.alpha, paper.coupling
     structure.normalize, structure.shrinkage = False, 0.0
     penalty.alpha, penalty.ridge = paper.coef_penalty * penalty.alpha, paper.loss * penalty.ridge
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}

@@ -365,11 +365,11 @@ def test_a_monitor_sees_every_round_and_does_not_change_the_answer(coupling, mea
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_who_moves_first(shared):
-    """The precision where the weights are the best for it already, the weights where a precision is given."""
+    """The precision where the weights are the best for it already, the weights where there are none."""
     prepared, structure = prepare(tasks(shared=shared), Gaussian(), Settings(tol=1e-10)), SparsePrecision(0.1)
     penalty = L1(0.02 * prepared.gamma_max())
     ours = fit_prepared(prepared, structure, penalty)
-    given = fit_prepared(prepared, structure, penalty, first=structure.initial(ours.scale))
+    given = fit_prepared(prepared, structure, penalty, origin=(ours.scale, np.zeros_like(ours.W)))
     assert ours.history[0].edges > 0 == given.history[0].edges
     assert ours.objective == pytest.approx(given.objective, rel=1e-8)
 

@@ -128,13 +128,6 @@ class FitSpec(NamedTuple):
         """The data, ready for this fit."""
         return prepare(data, self.loss, self.settings, needs_start=self.structure.learned, free_units=self.free_units)
 
-    def first_step(self, n_tasks: int) -> StructureStep | None:
-        """The paper's first precision, Ω = I, in this package's units; None where the fit finds its own start."""
-        if self.paper is None:
-            return None
-        identity = np.eye(n_tasks)
-        return StructureStep(self.paper.precision * identity, identity / self.paper.precision)
-
     def user_precision(self, prepared: Prepared, result: FitResult) -> TaskMatrix:
         """Ω of a fit in the units of an estimator's ``precision_``."""
         scale = 1.0 if self.paper is None else self.paper.precision
@@ -147,10 +140,10 @@ class FitSpec(NamedTuple):
         monitor: Callable[[Record], bool] | None = None,
     ) -> FitResult:
         """Fit prepared data, from a previous fit where one is given."""
-        first, structure, origin = self.first_step(len(prepared.noise)), self.structure, None
+        structure, origin = self.structure, None
         if self.screens:
             structure, origin = without_chance_edges(prepared, structure, self.penalty)
-        return fit_prepared(prepared, structure, self.penalty, warm=warm, first=first, origin=origin, monitor=monitor)
+        return fit_prepared(prepared, structure, self.penalty, warm=warm, origin=origin, monitor=monitor)
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
@@ -200,16 +193,15 @@ def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
     structure, penalty = spec.structure, spec.penalty
     if not structure.prices_edges:
         raise refused("structure", structure, "limits are for a learned sparse precision")
-    first = spec.first_step(len(prepared.noise))
     scale = 1.0 if spec.paper is None else spec.paper.graph_penalty
     if structure.starts_diagonal:
         stationary = diagonal_lambda_max(prepared, structure, penalty)
         ladder = [multiple * stationary for multiple in _ABOVE]
     else:
-        ladder = list(start_lambda_max(prepared, structure, penalty, first) * _HALVINGS)
+        ladder = list(start_lambda_max(prepared, structure, penalty) * _HALVINGS)
     if ladder[0] == 0:
         return 0.0
-    has_edges = _edge_finder(prepared, structure, penalty, first)
+    has_edges = _edge_finder(prepared, structure, penalty)
     limit = border(has_edges, ladder)
     if not structure.starts_diagonal and limit == ladder[-1]:
         return ladder[0] / scale  # no edge anywhere: weights that collapse
@@ -247,15 +239,13 @@ def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float
     return float(above)
 
 
-def _edge_finder(
-    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None
-) -> Callable[[float], bool]:
+def _edge_finder(prepared: Prepared, structure: Structure, penalty: Penalty) -> Callable[[float], bool]:
     """Whether a fit with a given λ has an edge among those that λ prices."""
 
     @cache
     def has_edges(value: float) -> bool:
         # The fits share nothing, so that each equals the estimator's fit to the last bit.
-        result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
+        result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty)
         graph = structure.graph(result.structure)
         if sparse.issparse(graph):
             return count_entries(graph) > result.scale.n_tasks

@@ -200,10 +200,7 @@ def follow(
             if origin is None:
                 prepared = source.prepared(spec)
                 problem = prepared.problem(spec.penalty, spec.structure.relates)
-            structure, first = spec.structure, spec.first_step(source.n_tasks)
-            result = fit_prepared(
-                prepared, structure, spec.penalty, problem=problem, warm=warm, first=first, origin=origin
-            )
+            result = fit_prepared(prepared, spec.structure, spec.penalty, problem=problem, warm=warm, origin=origin)
         point = PathPoint(params, model, spec, data, prepared, result)
         yield point
 

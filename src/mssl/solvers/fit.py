@@ -301,11 +301,10 @@ def fit_prepared(
     *,
     problem: WeightProblem | None = None,
     warm: FitResult | None = None,
-    first: StructureStep | None = None,
     origin: tuple[StructureScale, Array] | None = None,
     monitor: Callable[[Record], bool] | None = None,
 ) -> FitResult:
-    """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start.
+    """Fit for one structure and penalty, from a previous fit (``warm``) or the start.
 
     Fits that differ in λ alone can share their ``problem``, and ``origin``, the answer of :func:`start`: it does not
     depend on λ.
@@ -323,7 +322,7 @@ def fit_prepared(
         return replace(result, structure=structure.update(moment, structure.initial(result.scale), result.scale, 0.0))
     with threads_for(max(prepared.base.n_features, prepared.base.n_tasks)):
         scale, W = start(prepared, structure, problem) if origin is None else origin
-        step = structure.initial(scale) if first is None else first
+        step = structure.initial(scale)
         warm = None if warm is None or warm.W.shape != W.shape else warm
         if warm is not None:
             W, step = warm.W, warm.structure if structure.learned else step
@@ -339,7 +338,7 @@ def fit_prepared(
             monitor=monitor,
         )
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends the rounds, and is told
-            results = [begin(W, step, ready=warm is not None or (first is None and bool(W.any())))]
+            results = [begin(W, step, ready=warm is not None or bool(W.any()))]
             for k in range(settings.n_starts - 1 if structure.learned and structure.joint else 0):
                 # A common precision for all tasks, then weaker and weaker ones.
                 diagonal = step.precision.diagonal()
@@ -388,11 +387,9 @@ def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penal
     return _lambda_max(prepared, structure, penalty, result.scale, result.W, result.structure)
 
 
-def start_lambda_max(
-    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
-) -> float:
-    """An estimate of λ_max by one weight step: at the best weights for the first Ω, the start's or a given one."""
-    return _lambda_max(prepared, structure, penalty, *_first_weights(prepared, structure, penalty, first))
+def start_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
+    """An estimate of λ_max by one weight step: at the best weights for the first Ω."""
+    return _lambda_max(prepared, structure, penalty, *_first_weights(prepared, structure, penalty))
 
 
 def _lambda_max(
@@ -405,12 +402,12 @@ def _lambda_max(
 
 
 def _first_weights(
-    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
+    prepared: Prepared, structure: Structure, penalty: Penalty
 ) -> tuple[StructureScale, Array, StructureStep]:
-    """The best weights for the first Ω, the start's or a given one."""
+    """The best weights for the first Ω."""
     problem = prepared.problem(penalty, structure.relates)
     scale, W = start(prepared, structure, problem)
-    step = structure.initial(scale) if first is None else first
+    step = structure.initial(scale)
     coupling = structure.couple(step, prepared.mean_of(structure))
     tol = 1e-6 * max(1.0, abs(problem.value(W)))
     return scale, problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W, step
