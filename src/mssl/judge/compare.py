@@ -23,7 +23,7 @@ from mssl.files.checkpoint import Checkpoint, fingerprint
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
-from mssl.metrics import task_means
+from mssl.metrics import area_under_curve, base_log_loss, task_means
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,14 +229,11 @@ def measures(loss: Loss, y: Array, mean: Array, weights: Array, base: Array) -> 
 
     ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
     """
-    from sklearn.metrics import log_loss, roc_auc_score
-
-    by: dict[str, Any] = {"sample_weight": weights}
     if loss.labels:
         return {
             "error": float(np.average((mean > 0.5) != (y == 1), weights=weights)),
-            "AUC": float(roc_auc_score(y, mean, **by)),
-            "log loss": float(log_loss(y, _inside(loss, mean), **by)),
+            "AUC": area_under_curve(y, mean, weights),
+            "log loss": base_log_loss(y, _inside(loss, mean), weights),
         }
     rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
     lost, alone = (float(weights @ loss.deviance(y, of)) for of in (mean, base))

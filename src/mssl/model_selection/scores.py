@@ -220,12 +220,6 @@ def in_chains(settings: Iterable[Params]) -> list[list[Params]]:
     return list(chains.values())
 
 
-def follow_all(source: Dataset, template: MultiTaskEstimator, settings: Iterable[Params]) -> Iterator[PathPoint]:
-    """Fit settings in any order, in chains; see :func:`follow`."""
-    for chain in in_chains(settings):
-        yield from follow(source, template, chain)
-
-
 def configured(template: E, params: Params) -> E:
     """The template with other parameters; its parts are shared unless a parameter of a part changes.
 
@@ -505,7 +499,7 @@ def score_average(parts: Sequence[tuple[Fold, MultiTaskEstimator, Sequence[Param
     kinds: list[list[Weights]] = []
     for fold, template, settings in parts:
         kinds.append([])
-        for found in follow_all(fold, template, settings):
+        for found in joined.from_iterable(follow(fold, template, one) for one in in_chains(settings)):
             kinds[-1].append(found.weights)
             if found.params == settings[0]:
                 point = found
@@ -592,7 +586,8 @@ class Contest:
         """The fit of the first of some settings to all rows, and the weights of all of them."""
         first, *others = (self.table.params[number] for number in numbers)
         (point,) = follow(self.whole, clone(self.reader), [first], warm)
-        return point, [point.weights, *(other.weights for other in follow_all(self.whole, self.template, others))]
+        further = joined.from_iterable(follow(self.whole, self.template, one) for one in in_chains(others))
+        return point, [point.weights, *(other.weights for other in further)]
 
     @property
     def best(self) -> Params:

@@ -65,15 +65,7 @@ from mssl.model_selection.scores import (
     name_of,
     score_average,
 )
-from mssl.model_selection.search_space import (
-    GRIDS,
-    STAGES,
-    SearchSpace,
-    coordinate_search,
-    full_search,
-    is_of_loss,
-    product_search,
-)
+from mssl.model_selection.search_space import GRIDS, STAGES, explore, is_of_loss
 from mssl.model_selection.stability import StabilitySelection
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
@@ -355,13 +347,9 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                     fold.noise = first.noise  # scores in the same units
                 # Looser than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
-                named = {"features": features} if auto else {}
-                contest = Contest(self._grid(), reader, whole, folds, searched, workers, named)
-                if not hasattr(reader, "graph_penalty"):
-                    product_search(contest)
-                else:
-                    search = coordinate_search if self.search == "coordinate" else full_search
-                    search(contest, SearchSpace.of(contest))
+                contest = Contest(self._grid(), reader, whole, folds, searched, workers)
+                contest.features |= {"features": features} if auto else {}
+                explore(contest, self.search)
                 contests.append(contest)
                 if members and not contest.beats(members[-1]):
                     # Features that are better, and not clearly so, are averaged with the simpler ones.
@@ -577,8 +565,10 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         html = estimator_html(self, super()._repr_html_inner())
         if not hasattr(self, "graph_choice_"):
             return html
-        values = {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in self.best_params_.items()}
-        chosen = ", ".join(f"{name}={value}" for name, value in values.items())
+        params = self.best_params_.items()
+        chosen = ", ".join(
+            f"{name}={value}" if isinstance(value, str) else f"{name}={value:.3g}" for name, value in params
+        )
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
         return f"{html}{tag('p', Html(description))!s}"

@@ -139,6 +139,16 @@ class SearchSpace:
         return [{**rest, "graph_penalty": float(value)} for value in sorted(lambdas, reverse=True)]
 
 
+def explore(contest: Contest, search: str) -> None:
+    """Score settings: of MSSL estimators one coordinate after the other, else the product of the grids."""
+    if not hasattr(contest.reader, "graph_penalty"):
+        product_search(contest)
+    elif search == "coordinate":
+        coordinate_search(contest, SearchSpace.of(contest))
+    else:
+        full_search(contest, SearchSpace.of(contest))
+
+
 def coordinate_search(contest: Contest, space: SearchSpace) -> None:
     """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
     contest.stop_early = True
