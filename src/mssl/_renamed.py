@@ -56,18 +56,19 @@ def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]
             new = {move + nested + rest: value}
         if "__class__" in new:
             estimator.__class__ = cls = new.pop("__class__")
-            warn(
-                f"`{old}` of MSSL estimators is now the class {cls.__module__}.{cls.__name__}; it goes with 0.3.",
-                FutureWarning,
-            )
-            params |= new
-            continue
-        said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
-        warn(f"`{old}` of {type(estimator).__name__} is now {said or 'no parameter'}; it goes with 0.3.", FutureWarning)
-        if isinstance(move, str) and "__" not in move and new.keys() & given.keys():
-            raise TypeError(f"`{old}` is the old name of `{move}`: give one of them.")
+            tell_new_name(old, "MSSL estimators", f"the class {cls.__module__}.{cls.__name__}")
+        else:
+            said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
+            tell_new_name(old, type(estimator).__name__, said or "no parameter")
+            if isinstance(move, str) and "__" not in move and new.keys() & given.keys():
+                raise TypeError(f"`{old}` is the old name of `{move}`: give one of them.")
         params |= new
     return params
+
+
+def tell_new_name(old: str, owner: str, new: str) -> None:
+    """Warn that an old name was used."""
+    warn(f"`{old}` of {owner} is now {new}; it goes with 0.3.", FutureWarning)
 
 
 def renamed_grid(estimator: Any, grid: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def renamed_grid(estimator: Any, grid: Mapping[str, Any]) -> dict[str, Any]:
     moves: Mapping[str, Move] = getattr(type(estimator), "_old_names", {})
     new = {name: move for name in grid if isinstance(move := moves.get(name), str)}
     for old, name in new.items():
-        warn(f"`{old}` of {type(estimator).__name__} is now `{name}`; it goes with 0.3.", FutureWarning)
+        tell_new_name(old, type(estimator).__name__, f"`{name}`")
     return {new.get(name, name): values for name, values in grid.items()}
 
 
@@ -113,7 +114,7 @@ def renamed_attribute(old: str, new: str) -> property:
     """An old name of an attribute, or of a part's attribute; reading it warns."""
 
     def read(self: Any) -> Any:
-        warn(f"`{old}` of {type(self).__name__} is now `{new}`; it goes with 0.3.", FutureWarning)
+        tell_new_name(old, type(self).__name__, f"`{new}`")
         whole, nested, inner = new.partition("__")
         value = getattr(self, whole)
         return getattr(self._part(whole, value), inner) if nested else value

@@ -222,11 +222,10 @@ class BayesianEstimator(TaskEstimator):
                 warnings.simplefilter("ignore")
                 settings = Settings(fit_intercept=self.intercepts != "none")
                 evidence = evidence_on_weights(prepare(data, loss, settings), data)
-        graph = replace(TaskGraph.from_edges([], data.tasks.tolist()), evidence=evidence)
         loss = ensemble.members[0].fit.loss
-        self._end(loss=loss, unseen="mean", graph=graph, **self._summarised(ensemble, data.dtype))
+        self._end(loss=loss, unseen="mean", **self._summarised(ensemble, data.dtype, evidence))
 
-    def _summarised(self, ensemble: Ensemble, dtype: Any) -> dict[str, Any]:
+    def _summarised(self, ensemble: Ensemble, dtype: Any, evidence: Any) -> dict[str, Any]:
         """What users read of the ensemble, in their units; weights of the type of the features."""
         D, parts = len(self.features_), []
         for member in ensemble.members:
@@ -259,6 +258,7 @@ class BayesianEstimator(TaskEstimator):
             "partial_correlation": partial_correlation(precision),
             "residual_covariance": residual,
             "noise_variance": np.diag(residual).copy(),
+            "graph": replace(TaskGraph.from_edges([], self.tasks_.tolist()), evidence=evidence),
             "errors": {"std": std, "dof": edf, "log_likelihood": None, "rows": None},
         }
 
@@ -368,9 +368,8 @@ class BayesianEstimator(TaskEstimator):
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
         self._note(tasks=tasks, base_rates=rates)
         evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
-        graph = replace(TaskGraph.from_edges([], tasks.tolist()), evidence=evidence)
         ensemble = replace(self.ensemble_, members=members)
-        self.fitted_ = replace(self.fitted_, graph=graph, **self._summarised(ensemble, self.coef_.dtype))
+        self.fitted_ = replace(self.fitted_, **self._summarised(ensemble, self.coef_.dtype, evidence))
         return self
 
     def _targets(self, y: Any) -> Array:

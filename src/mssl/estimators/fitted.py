@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 import numpy as np
 from scipy.special import ndtri
 
+from mssl._renamed import tell_new_name
 from mssl._typing import Array, Labels, TaskMatrix
-from mssl._validation import warn
 from mssl.graph.task_graph import TaskGraph
 from mssl.graph.tests import Later
 from mssl.losses import Loss
@@ -312,9 +312,7 @@ class FittedAttributes:
     @property
     def noise_(self) -> Array:
         """Standard deviations of the noise: the roots of ``noise_variance_``, which take their place."""
-        warn(
-            f"`noise_` of {type(self).__name__} is now `noise_variance_`, its square; it goes with 0.3.", FutureWarning
-        )
+        tell_new_name("noise_", type(self).__name__, "`noise_variance_`, its square")
         return np.sqrt(self.noise_variance_)
 
     def _note(self, **known: Any) -> None:
