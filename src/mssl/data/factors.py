@@ -9,14 +9,14 @@ the first axis and drops it: n − 1 contrasts are left, and their likelihood is
 rows than features are left, :math:`X_k = Q_k R_k` keeps :math:`R_k` and :math:`z_k = Q_k^\top y_k`. What is orthogonal
 to :math:`Q_k` counts in :math:`\mathrm{rest}_k` alone.
 
-Factors of two sets of rows add up: both are stacked, with one row for the difference of the means, and are made
-triangular again. Nothing is squared, so that columns which are nearly collinear keep their digits.
+Nothing is squared, so that columns which are nearly collinear keep their digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,10 +51,8 @@ class TaskFactors:
     --------
     >>> import numpy as np
     >>> X, y = np.arange(8.0).reshape(4, 2) ** 2, np.arange(4.0)
-    >>> whole = TaskFactors.from_rows([X], [y], [None], intercept=True)
-    >>> first, second = (TaskFactors.from_rows([X[i]], [y[i]], [None], intercept=True) for i in ([0], [1, 2, 3]))
-    >>> products = whole.R[0].T @ whole.R[0]
-    >>> bool(np.allclose((first + second).R[0].T @ (first + second).R[0], products))
+    >>> factors = TaskFactors.from_rows([X], [y], [None], intercept=True)
+    >>> bool(np.allclose(factors.R[0].T @ factors.R[0], (X - X.mean(axis=0)).T @ (X - X.mean(axis=0))))
     True
     """
 
@@ -119,12 +117,12 @@ class TaskFactors:
         """Number of features d."""
         return int(self.R.shape[2])
 
-    @property
+    @cached_property
     def dof(self) -> Array:
         """Degrees of freedom of all rows: their total weight, less one for a free intercept."""
         return np.maximum(self.n - self.centred, 0.0)
 
-    @property
+    @cached_property
     def spare(self) -> Array:
         """Degrees of freedom outside the factors."""
         return np.maximum(self.dof - self.used, 0.0)
@@ -133,28 +131,6 @@ class TaskFactors:
         """The rows that are not filling, one below the other: features, targets, task of each."""
         kept = np.arange(self.R.shape[1]) < self.used[:, None]
         return self.R[kept], self.z[kept], np.nonzero(kept)[0]
-
-    def _tables(self) -> list[Array]:
-        return [np.column_stack([self.R[k, :used], self.z[k, :used]]) for k, used in enumerate(self.used.tolist())]
-
-    def __add__(self, other: TaskFactors) -> TaskFactors:
-        """The factors of both sets of rows together, task by task."""
-        n = self.n + other.n
-        mine, theirs = (np.column_stack([part.means, part.target_means]) for part in (self, other))
-        share = (other.n / np.where(n > 0, n, 1.0))[:, None]
-        apart = np.sqrt(self.n[:, None] * share) * (mine - theirs)
-        parts = zip(
-            self._tables(), other._tables(), apart[:, None] if self.centred else apart[:, None][:, :0], strict=True
-        )
-        means = np.where(n[:, None] > 0, mine + share * (theirs - mine), 0.0)
-        tables = [np.concatenate(part) for part in parts]
-        return self.from_tables(n, means, tables, rest=self.rest + other.rest, centred=self.centred)
-
-    def leading(self, d: int) -> TaskFactors:
-        """The factors of the first d features alone."""
-        tables = [np.column_stack([table[:, :d], table[:, -1]]) for table in self._tables()]
-        means = np.column_stack([self.means[:, :d], self.target_means])
-        return self.from_tables(self.n, means, tables, rest=self.rest, centred=self.centred)
 
 
 def turned(X: Matrix, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
