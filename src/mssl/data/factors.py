@@ -32,10 +32,6 @@ class TaskFactors:
     ----------
     n : ndarray of shape (K,)
         Total weight of the rows.
-    means : ndarray of shape (K, d)
-        Means of the features; zero for a task without rows.
-    target_means : ndarray of shape (K,)
-        Means of the targets.
     R : ndarray of shape (K, r, d)
         Factors of the features.
     z : ndarray of shape (K, r)
@@ -57,8 +53,6 @@ class TaskFactors:
     """
 
     n: Array
-    means: Array
-    target_means: Array
     R: Array
     z: Array
     used: Index
@@ -83,16 +77,14 @@ class TaskFactors:
             Whether each task has a free intercept.
         """
         parts = [turned(X, y, c, intercept) for X, y, c in zip(blocks, targets, weights, strict=True)]
-        n, means, tables = zip(*parts, strict=True)
-        return cls.from_tables(np.asarray(n), np.asarray(means), tables, centred=intercept)
+        n, _, tables = zip(*parts, strict=True)
+        return cls.from_tables(np.asarray(n), tables, centred=intercept)
 
     @classmethod
-    def from_tables(
-        cls, n: Array, means: Array, tables: Sequence[Array], *, rest: Array | float = 0.0, centred: bool = False
-    ) -> TaskFactors:
-        """Triangles of tables with the targets in the last column, as they are in the last one of the means."""
-        d, sizes = means.shape[1] - 1, np.asarray([len(table) for table in tables], dtype=np.int64)
-        used, rest = np.minimum(sizes, d), np.zeros(len(tables)) + rest
+    def from_tables(cls, n: Array, tables: Sequence[Array], *, centred: bool = False) -> TaskFactors:
+        """Triangles of tables with the targets in the last column."""
+        d, sizes = tables[0].shape[1] - 1, np.asarray([len(table) for table in tables], dtype=np.int64)
+        used, rest = np.minimum(sizes, d), np.zeros(len(tables))
         filled = np.zeros((len(tables), int(used.max(initial=0)), d + 1))
         for k in np.flatnonzero(sizes <= d).tolist():
             filled[k, : used[k]] = tables[k]
@@ -104,8 +96,8 @@ class TaskFactors:
             for place, k in enumerate(alike.tolist()):
                 stack[place, : sizes[k]] = tables[k]
             small: Array = np.asarray(np.linalg.qr(stack, mode="r"))
-            filled[alike], rest[alike] = small[:, :d], rest[alike] + small[:, d, d] ** 2
-        return cls(n, means[:, :d], means[:, d], filled[:, :, :d], filled[:, :, d], used, rest, centred)
+            filled[alike], rest[alike] = small[:, :d], small[:, d, d] ** 2
+        return cls(n, filled[:, :, :d], filled[:, :, d], used, rest, centred)
 
     @property
     def n_tasks(self) -> int:

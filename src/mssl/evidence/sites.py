@@ -111,7 +111,7 @@ class GLMProblem:
         table = np.column_stack([self._rows, sites.response / sites.precision])
         table *= np.sqrt(self.weights * sites.precision)[:, None]
         n = np.array([self.weights[part].sum() for part in self._parts])
-        return TaskFactors.from_tables(n, np.zeros((len(n), table.shape[1])), [table[part] for part in self._parts])
+        return TaskFactors.from_tables(n, [table[part] for part in self._parts])
 
     def marginals(self, route: RowRoute, prior: Prior, sites: Sites) -> tuple[Array, Array]:
         """Mean and variance of every row's predictor."""
