@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribute and any keyword would pass
     from pandas import DataFrame
@@ -26,6 +29,8 @@ if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribu
 
         def _init_callback_context(self, **options: Any) -> Any: ...
 
+    def with_callbacks(method: Callable[P, R]) -> Callable[P, R]: ...
+
     class ClassifierMixin:
         """What marks a classifier."""
 
@@ -34,10 +39,10 @@ if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribu
 
 else:  # loaded where a class is made of them: array types alone need no scikit-learn
 
-    def __getattr__(name: str) -> type:
-        if not name.endswith(("Estimator", "Mixin")):
+    def __getattr__(name: str) -> Any:
+        if not name.endswith(("Estimator", "Mixin", "callbacks")):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module("sklearn.callback" if name.startswith("Callback") else "sklearn.base"), name)
+        return getattr(import_module("sklearn.callback" if "allback" in name else "sklearn.base"), name)
 
 
 ArrayLike: TypeAlias = npt.ArrayLike

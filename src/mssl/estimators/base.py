@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -26,6 +26,7 @@ from mssl._typing import (
     Labels,
     Mask,
     SharedMean,
+    with_callbacks,
 )
 from mssl._validation import check_choice, refused, warn
 from mssl.data.distributed import predict_lazily
@@ -63,15 +64,6 @@ from mssl.solvers.fit import Prepared
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every fit return Any
-
-    def with_callbacks(method: Callable[P, R]) -> Callable[P, R]:
-        """Scikit-learn's decorator keeps the signature."""
-        return method
-
-else:
-    from sklearn.callback import with_callbacks
 
 
 def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:

@@ -18,14 +18,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._progress import Progress
-from mssl._typing import Array, ClassWeight, RegressorMixin
+from mssl._typing import Array, ClassWeight, RegressorMixin, with_callbacks
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import feature_labels, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
-from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
+from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator
 from mssl.estimators.fitted import normal_ends, of_version_2, typed
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import read_known
