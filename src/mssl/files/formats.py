@@ -55,16 +55,15 @@ class ArrowColumn(ColumnValues):
 
     blank: Collection[str] = MISSING_TEXT
 
-    def __init__(self, name: str, data: Any, kind: str) -> None:
-        self.name, self.kind, self._data = name, kind, data
+    def __init__(self, name: str, data: Any, declared: bool) -> None:
+        self.name, self.declared, self._data = name, declared, data
+        self.kind = _kind(name, data.type)
         self.truth = str(data.type) == "bool"  # which count as numbers from here on; labels stay what they are
         self._text: tuple[NDArray[np.int32], list[str]] | None = None
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
-        import pyarrow as pa
-
-        return np.asarray(self._cast(pa.float64()).to_numpy(), dtype=np.float64)
+        return np.asarray(self._cast("float64").to_numpy(), dtype=np.float64)
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
@@ -75,14 +74,14 @@ class ArrowColumn(ColumnValues):
             levels = [chunk.dictionary for chunk in data.chunks] if pa.types.is_dictionary(data.type) else []
             # Arrow allows categories without a name, or with one that another has.
             if not levels or any(found.null_count or len(found.unique()) < len(found) for found in levels):
-                data = self._cast(pa.string()).dictionary_encode()
+                data = self._cast("string").dictionary_encode()
             whole = data.unify_dictionaries().combine_chunks()
             whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-            codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
-            self._text = codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
+            codes = np.asarray(whole.indices.cast("int32").fill_null(-1))
+            self._text = codes, [str(value) for value in whole.dictionary.cast("string").to_pylist()]
         return self._text
 
-    def _cast(self, dtype: Any) -> Any:
+    def _cast(self, dtype: str) -> Any:
         import pyarrow as pa
 
         try:
@@ -111,6 +110,10 @@ class Table:
     names: list[str]
     columns: dict[str, ColumnValues]
     source: str
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise DataError(f"{self.source!r} has no rows below its header; give at least one.")
 
     def take(self, name: str) -> ColumnValues:
         """The column, which the table then no longer holds: its memory is free as soon as it has been used."""
@@ -332,7 +335,7 @@ def _read_csv(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     if fault is not None:
         deque(found.rows(wanted), maxlen=0)  # raises with the line of the first fault, if it is of a kind that has one
         raise DataError(f"{found.source!r} cannot be read: {fault}.")
-    return _from_arrow(table, found.names, found.source)
+    return _from_arrow(table, found.names, found.source, text)
 
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
@@ -360,23 +363,17 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
         raise DataError(
             f"{file.name!r} is no intact {kind.capitalize()} file ({reason[:300]}); write it again."
         ) from error
-    read = _from_arrow(table, names, file.name)
-    for name, column in read.columns.items():
-        column.declared = pa.types.is_dictionary(table[name].type)
-    return read
+    return _from_arrow(table, names, file.name)
 
 
-def _from_arrow(table: Any, names: list[str], source: str) -> Table:
-    _check_rows(table.num_rows, source)
+def _from_arrow(table: Any, names: list[str], source: str, text: Sequence[str] = ()) -> Table:
+    """The columns of a table; those of categories are declared to be some, but where they were read as text."""
+    from pyarrow.types import is_dictionary
+
     columns: dict[str, ColumnValues] = {}
-    for name in table.column_names:
-        columns[name] = ArrowColumn(name, table[name], _kind(name, table[name].type))
+    for name in table.column_names if table.num_rows else ():
+        columns[name] = ArrowColumn(name, table[name], is_dictionary(table[name].type) and name not in text)
     return Table(names, columns, source)
-
-
-def _check_rows(count: int, source: str) -> None:
-    if not count:
-        raise DataError(f"{source!r} has no rows below its header; give at least one.")
 
 
 def _kind(name: str, dtype: Any) -> str:
@@ -399,10 +396,9 @@ def _kind(name: str, dtype: Any) -> str:
 def _read_plain(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     """Read a CSV file with Python alone."""
     _, *rows = found.rows(wanted)
-    _check_rows(len(rows), found.source)
-    cells = dict(zip(found.names, zip(*rows, strict=True), strict=True))
+    cells = dict(zip(found.names, zip(*rows, strict=True), strict=False))
     columns: dict[str, ColumnValues] = {}
-    for name in wanted:
+    for name in wanted if cells else ():
         columns[name] = FrameColumn(name, np.asarray(cells[name], dtype=object), MISSING_TEXT)
         columns[name].kind = "text" if name in text else columns[name].kind
     return Table(found.names, columns, found.source)
@@ -432,11 +428,11 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""
-    with atomic(path) as stream, ExitStack() as whole:
-        content: Any = stream
+    with ExitStack() as whole:
+        content: Any = whole.enter_context(atomic(path))
         if Path(path).suffix.lower() == ".gz":
             # Without name and time in the header the same rows give the same bytes.
-            content = whole.enter_context(gzip.GzipFile("", "wb", fileobj=stream, mtime=0))
+            content = whole.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
         text = io.TextIOWrapper(content, "utf-8", "backslashreplace", newline="")
         yield text
         text.detach()  # flushes; the file below stays open
@@ -454,25 +450,19 @@ def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Itera
     """Write a table in the format of the file's ending, whole or not at all; None is a missing value."""
     ending = check_ending(path)
     if ending in _DELIMITERS:
-        with text_file(path) as stream:
-            write_rows(stream, header, rows, _DELIMITERS[ending])
-    else:
-        _write_columns(path, _COLUMN_FILES[ending], header, iter(rows))
-
-
-def _write_columns(
-    path: str | os.PathLike[str], kind: str, header: Sequence[str], rows: Iterator[Sequence[object]]
-) -> None:
+        with text_file(path) as text:
+            write_rows(text, header, rows, _DELIMITERS[ending])
+        return
     import pyarrow as pa
     from pyarrow import feather, parquet
 
-    parts = []
-    while batch := list(islice(rows, ROWS_AT_ONCE)):
+    left, parts = iter(rows), []
+    while batch := list(islice(left, ROWS_AT_ONCE)):
         parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
     # Whole numbers in one part and others in the next become one column of numbers.
     whole = pa.concat_tables(parts, promote_options="permissive")
     buffer = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
-    if kind == "parquet":
+    if _COLUMN_FILES[ending] == "parquet":
         parquet.write_table(whole, buffer, write_page_checksum=True)
     else:
         feather.write_feather(whole, buffer)
