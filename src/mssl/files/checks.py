@@ -75,29 +75,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
-
-
-def _is_array(value: object, kinds: str) -> bool:
-    return type(value) is np.ndarray and value.dtype.kind in kinds
-
-
-# What a value is that an annotation names by one of these words; by any other word it is an object of that class.
+# NumPy's kinds of the numbers in arrays that an annotation names by one of these words.
+_ARRAYS = {"Array": "f", "Index": "iu", "NDArray[np.int64]": "i", "Mask": "b", "TaskMatrix": "fb"}
+# What a value is for another of these words; for any other word it is an object of that class.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "Any": lambda value: True,
     "None": lambda value: value is None,
     "Labels": lambda value: type(value) is np.ndarray,
-    "Array": lambda value: _is_array(value, "f"),
-    "Index": lambda value: _is_array(value, "iu"),
-    "NDArray[np.int64]": lambda value: _is_array(value, "i"),
-    "Mask": lambda value: _is_array(value, "b"),
-    "TaskMatrix": lambda value: (sparse.issparse(value) and value.dtype.kind in "fb") or _is_array(value, "fb"),
     "Hashable": lambda value: isinstance(value, Hashable),
     "float": _is_number,
-    "int": _is_count,
-    "bool": lambda value: isinstance(value, bool | np.bool_),
-    "str": lambda value: isinstance(value, str),
+    "int": lambda value: _is_number(value) and isinstance(value, int | np.integer) and int(value) >= 0,
     "Evidence": lambda value: _is("GraphEvidence | Untested", value),
     "WeightPosterior": lambda value: _is("MeanPosterior | DualPosterior | SharedPosterior | JointPosterior", value),
 }
@@ -106,6 +93,9 @@ _LIST = re.compile(r"(list|tuple|dict)\[(.*)\]")
 
 def _is(hint: str, value: Any) -> bool:
     """Whether a value is what an annotation says."""
+    if hint in _ARRAYS:
+        array = type(value) is np.ndarray or (hint == "TaskMatrix" and sparse.issparse(value))
+        return array and value.dtype.kind in _ARRAYS[hint]
     if hint in _KINDS:
         return _KINDS[hint](value)
     if " | " in hint:
@@ -147,11 +137,11 @@ def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
     """An annotation with the module's aliases of types in full."""
 
     def full(found: re.Match[str]) -> str:
-        alias = None if found[0] in _KINDS else names.get(found[0])
+        alias = None if found[0] in _KINDS | _ARRAYS else names.get(found[0])
         known = alias is Any or isinstance(alias, str) or get_origin(alias) is not None
         return str(alias).replace("typing.", "") if known else found[0]
 
-    return hint if hint in _KINDS else re.sub(r"[A-Za-z]\w*", full, hint)
+    return hint if hint in _KINDS | _ARRAYS else re.sub(r"[A-Za-z]\w*", full, hint)
 
 
 def check_object(cls: Any, state: Mapping[str, Any]) -> None:
