@@ -166,7 +166,7 @@ def test_columns_that_arrow_cannot_turn_into_text_are_told(tmp_path):
 
 @pytest.mark.parametrize("block", [2**12, 2**19, 2**30])
 def test_large_files_come_in_pieces_and_stay_whole(block, tmp_path, monkeypatch):
-    monkeypatch.setattr(_table_files, "_BLOCK", block)
+    monkeypatch.setattr(_table_files, "BLOCK", block)
     random = np.random.default_rng(0)
     number, station = random.normal(size=60_000), np.sort(random.integers(0, 500, 60_000))
     lines = [f"s{s},{x!r},{'even' if s % 2 else 'odd'}" for s, x in zip(station, number.tolist(), strict=True)]

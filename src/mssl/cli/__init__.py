@@ -12,7 +12,6 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -52,10 +51,10 @@ class _Commands(click.Group):
     """Commands whose modules are imported only when they are called, so that ``--help`` is quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, (home, _) in _COMMANDS.items() if find_spec(f"mssl.cli.{home}") is not None]
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in _COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
         return command
@@ -86,8 +85,6 @@ def main(args: list[str] | None = None) -> None:
         commands.main(args, prog_name="mssl", standalone_mode=False)
         if sys.stdout is not None:  # it can be closed from the start (>&-)
             sys.stdout.flush()
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -37,20 +37,16 @@ def plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def json_text(document: object) -> str:
+def json_text(document: object, *, ascii_only: bool = False) -> str:
     """One JSON document as text; characters that cannot be shown are written as JSON's escapes."""
-    text = json.dumps(plain(document), ensure_ascii=False, indent=1)
+    text = json.dumps(plain(document), ensure_ascii=ascii_only, indent=1)
     return re.sub(r"[^ -~\n]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def print_json(document: object) -> None:
-    """Print one JSON document."""
-    stream, text = standard_output(), json_text(document)
-    try:
-        text.encode(getattr(stream, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
-    print_result(text)
+    """Print one JSON document; where a stream may lack characters, they are escaped."""
+    encoding = getattr(standard_output(), "encoding", None) or "utf-8"
+    print_result(json_text(document, ascii_only=not encoding.lower().startswith("utf")))
 
 
 def print_result(text: str) -> None:

@@ -147,16 +147,13 @@ def summarise(model: Any, training: Training, method: str, fixed: Json, seconds:
     left, found = model.fitted_, getattr(model, "held_out_", None)
     graph = left.graph
     shown = None if graph is None else display(graph)
-    groups: dict[int, list[Any]] = {}
+    groups = []
     if shown is not None and shown.certain is not None:
-        for task, group in zip(shown.graph.tasks, shown.groups.tolist(), strict=True):
-            groups.setdefault(group, []).append(task)
+        several = np.flatnonzero(np.bincount(shown.groups) > 1)  # the largest first
+        groups = [[shown.graph.tasks[k] for k in np.flatnonzero(shown.groups == group)] for group in several]
     # JSON has no infinity, and null would say that the penalty is not known.
-    chosen = {
-        **fixed,
-        **getattr(model, "best_params_", {}),
-        **({} if left.structure is None else {"prior": left.structure}),
-    }
+    prior = {} if left.structure is None else {"prior": left.structure}
+    chosen = fixed | getattr(model, "best_params_", {}) | prior
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
     varies = training.varies
     return {
@@ -182,7 +179,7 @@ def summarise(model: Any, training: Training, method: str, fixed: Json, seconds:
         "graph_choice": getattr(model, "graph_choice_", None),
         "expected_false_edges": None if graph is None else graph.false_edges,
         "evidence": [] if shown is None else shown.notes,
-        "groups": [groups[group] for group in sorted(groups) if len(groups[group]) > 1],  # largest first
+        "groups": groups,
         "untested": None if graph is None else graph.untested or None,
         "overall_p": None if shown is None or shown.relations is None else shown.relations.overall,
         "strongest_edges": [edge._asdict() for edge in (shown and shown.strongest) or ()],

@@ -233,16 +233,16 @@ def graph(
         notes.append("the fit has no support; --show relations or edges writes the pairs above")
     for note in notes:
         click.echo(note, err=True)
-    if show != "support" and kind == "csv":
-        table = whole.relations(fdr, fdr_method) if show == "relations" else whole.edges(fdr=fdr, method=fdr_method)
-        text = table.to_csv(output, safe=safe_csv)
-    else:
-        found = (
-            whole.threshold(min_weight, min_confidence) if show == "support" else whole.selected(fdr, show, fdr_method)
-        )
-        if found.confidence is not None and found.n_edges < whole.n_edges and show == "support":  # the others have 0
+    found: Any = whole
+    if show == "support":
+        found = whole.threshold(min_weight, min_confidence)
+        if found.confidence is not None and found.n_edges < whole.n_edges:  # the others have 0
             found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
-        text = found.to_csv(output, safe=safe_csv) if kind == "csv" else getattr(found, f"to_{kind}")(output)
+    elif kind != "csv":
+        found = whole.selected(fdr, show, fdr_method)
+    else:
+        found = whole.relations(fdr, fdr_method) if show == "relations" else whole.edges(fdr=fdr, method=fdr_method)
+    text = found.to_csv(output, safe=safe_csv) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         cli.print_result(text)
 

@@ -16,6 +16,8 @@ from typing import IO
 
 from mssl.exceptions import DatasetError, MSSLError
 
+# Bytes read at once: pieces of columns are then large enough to go back to the system when freed.
+BLOCK = 2**24
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 

@@ -35,13 +35,11 @@ from mssl._validation import refused
 from mssl.data.encoding import ColumnValues, FrameColumn
 from mssl.data.inputs import listing
 from mssl.exceptions import DataError, MSSLError, ParameterError, require
-from mssl.files.atomic import atomic
+from mssl.files.atomic import BLOCK, atomic
 
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writing; reading finds them in the file
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-# Bytes of text read at once: pieces of columns are then large enough to go back to the system when freed.
-_BLOCK = 2**24
 ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 _LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
@@ -210,7 +208,7 @@ def _content(file: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
         return
     with gzip.open(file) as unpacked:
         try:
-            while unpacked.read(_BLOCK):
+            while unpacked.read(BLOCK):
                 _check_unpacked(file, unpacked.tell())
             unpacked.seek(0)
         except (zlib.error, EOFError, OSError) as error:
@@ -323,7 +321,7 @@ def _read_csv(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
         packed = "gzip" if found.file.suffix.lower() == ".gz" else None
         table = arrow.read_csv(
             pa.input_stream(found.file, compression=packed),
-            read_options=arrow.ReadOptions(block_size=_BLOCK),
+            read_options=arrow.ReadOptions(block_size=BLOCK),
             parse_options=arrow.ParseOptions(delimiter=found.delimiter, newlines_in_values=True),
             convert_options=arrow.ConvertOptions(
                 include_columns=wanted, column_types=dict.fromkeys(text, pa.dictionary(pa.int32(), pa.string()))

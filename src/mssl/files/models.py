@@ -27,14 +27,13 @@ from mssl._typing import Json, Labels
 from mssl._validation import refused
 from mssl.data.encoding import Features
 from mssl.exceptions import ModelFileError, MSSLError, package_versions
-from mssl.files.atomic import atomic
+from mssl.files.atomic import BLOCK, atomic
 from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belongs_to_run, check_classes
 from mssl.solvers.alternation import FitResult
 
 FORMAT = "mssl-model"
 # Bytes of JSON: room for names of millions of features, and a bound on what a hostile file can take.
 _MOST_HEADER = 2**28
-_CHUNK = 2**20  # bytes read at a time: they are hashed while they are in the cache
 _LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00(?s:..)"
@@ -314,7 +313,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -
     """One ``.npy`` member; its shape has to account for every byte."""
     content, place = memoryview(bytearray(info.file_size)), 0
     with archive.open(info) as stream:
-        while part := stream.read(_CHUNK):
+        while part := stream.read(BLOCK):
             digest.update(part)
             content[place : place + len(part)] = part
             place += len(part)
