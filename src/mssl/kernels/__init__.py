@@ -119,8 +119,11 @@ def gram_sweeps(
     grams: GramArrays, form: Form, W: Array, HW: Array, mean: Array, tasks: Index, n_sweeps: int, enough: float
 ) -> tuple[int, float]:
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
-    loss, state = (_one_or_all(grams[0], len(W)), *grams), (W, HW, mean, _places(tasks, len(W)), len(tasks))
-    return _sweep("gram_sweeps", loss, form, W.size, *state, n_sweeps, enough)
+    (K, d), (H, _, q) = W.shape, grams
+    if (H.shape[1:], q.shape, HW.shape) != ((d, d), (K, d), (K, d)):
+        raise TypeError(f"a kernel got arrays of shapes {H.shape}, {q.shape} and {HW.shape} for weights {W.shape}.")
+    state = (W, HW, mean, _places(tasks, K), len(tasks))
+    return _sweep("gram_sweeps", (_one_or_all(H, K), *grams, None), form, W.size, *state, n_sweeps, enough)
 
 
 def set_sweeps(
@@ -134,10 +137,11 @@ def set_sweeps(
     """
     (K, d), (gram, corners, features, bounds, q) = W.shape, sets
     n, sizes = len(features), np.diff(bounds)
-    fits = bounds[-1] == n == len(q) == len(HW) and not np.any(sizes < 0) and corners[-1] == len(gram)
-    if not fits or not np.array_equal(np.diff(corners), sizes**2) or len(_places(features, d)) != n:
+    fits = bounds[-1] == n == len(q) == len(HW) and len(bounds) == K + 1 and not np.any(sizes < 0)
+    if not fits or corners[-1] != len(gram) or not np.array_equal(np.diff(corners), sizes**2):
         raise TypeError("working sets whose bounds, corners and Grams do not belong together.")
-    return _sweep("set_sweeps", sets, form, n, W, HW, mean, _places(tasks, K), len(tasks), n_sweeps, enough)
+    loss = (K, gram, np.ones(K), q, record("mssl_sets", corners, _places(features, d), bounds))
+    return _sweep("gram_sweeps", loss, form, n, W, HW, mean, _places(tasks, K), len(tasks), n_sweeps, enough)
 
 
 def design_sweeps(

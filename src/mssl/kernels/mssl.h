@@ -109,18 +109,16 @@ typedef struct {
    linear solve on the support ends it, with many the support's Gram is gathered and passes are extrapolated (Anderson).
    mean = W'u is kept up to date. made: the sweeps, and what the last one gained, at least. */
 
-/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. */
-int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
-                          const double q[K * d], const mssl_coupling *C, const mssl_penalty *g, double W[K * d], double HW[K * d],
+/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. With `sets` each task has
+   features of its own, features[starts[k] .. starts[k + 1]], where q, HW and the penalty's parameters stand; the Gram of task k then
+   begins at H[corners[k]]. */
+typedef struct {
+    const int64_t *corners, *features, *starts;
+} mssl_sets;
+int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double scale[K], const double *q,
+                          const mssl_sets *sets, const mssl_coupling *C, const mssl_penalty *g, double W[K * d], double *HW,
                           double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2],
                           mssl_watch *watch);
-
-/* The same on features of its own for each task: features[starts[k] .. starts[k + 1]], where q, HW and the penalty's
-   parameters stand; the Gram of task k begins at gram[corners[k]]. */
-int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t corners[K + 1], const int64_t *features,
-                         const int64_t starts[K + 1], const double *q, const mssl_coupling *C, const mssl_penalty *g, double W[K * d],
-                         double *HW, double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
-                         double made[2], mssl_watch *watch);
 
 /* loss = sum_k 1/2 sum_i c_i (y_i - sum_j (a_ij - mu_kj) w_kj)^2 on stored columns a, centring and intercept included.
    v = c (y - sum_j a_j w_j); state[k] = (sum_j mu_kj w_kj, sum_i v_i); sums = sum_i c_i a_ij, h = sum_i c_i (a_ij - mu_kj)^2,

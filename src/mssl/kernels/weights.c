@@ -231,43 +231,28 @@ static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_
     return own;
 }
 
-int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
-                          const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
-                          int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
-    TAKE_ROOM(VISIT_ROOM(d) + d, d)
-    double *pull = room + VISIT_ROOM(d);
-    BEGIN_SWEEPS(n_tasks)
-            const int64_t k = tasks[place];
-            const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
-            for (int64_t j = 0; j < d; j++) pull[j] = q[k * d + j] - pull[j];
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
-            decrease += visit(H + (n_grams > 1 ? k * d * d : 0), d, scale[k], own, pull, &own_g, W + k * d, HW + k * d, active, room,
-                               0.1 * enough / (double)n_tasks);
-            for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[k * d + j];
-    END_SWEEPS
-}
-
-int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
-                         const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
-                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
-    int64_t largest = 0;
-    for (int64_t a = 0; a < n_tasks; a++) {
-        const int64_t m = starts[tasks[a] + 1] - starts[tasks[a]];
+int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
+                          const mssl_sets *sets, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
+                          const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double made[2], mssl_watch *watch) {
+    int64_t largest = sets == NULL ? d : 0;
+    for (int64_t a = 0; a < n_tasks && sets != NULL; a++) {
+        const int64_t m = sets->starts[tasks[a] + 1] - sets->starts[tasks[a]];
         if (m > largest) largest = m;
     }
     TAKE_ROOM(VISIT_ROOM(largest) + 2 * largest, largest)
-    double *pull = room + VISIT_ROOM(largest), *w = pull + largest;
+    double *pull = room + VISIT_ROOM(largest), *on_set = pull + largest;
     BEGIN_SWEEPS(n_tasks)
-            const int64_t k = tasks[place], lo = starts[k], m = starts[k + 1] - lo;
-            const int64_t *own_features = features + lo;
-            const double own = pull_of(C, k, W, d, mean, own_features, m, pull);
-            for (int64_t b = 0; b < m; b++) pull[b] = q[lo + b] - pull[b], w[b] = W[k * d + own_features[b]];
+            const int64_t k = tasks[place], lo = sets == NULL ? k * d : sets->starts[k], m = sets == NULL ? d : sets->starts[k + 1] - lo;
+            const int64_t *features = sets == NULL ? NULL : sets->features + lo;
+            const double *G = H + (sets != NULL ? sets->corners[k] : n_grams > 1 ? k * d * d : 0);
+            double *own_W = W + k * d, *w = features == NULL ? own_W : on_set;
+            const double own = pull_of(C, k, W, d, mean, features, m, pull);
+            for (int64_t b = 0; b < m; b++) pull[b] = q[lo + b] - pull[b];
+            for (int64_t b = 0; b < m && features != NULL; b++) w[b] = own_W[features[b]];
             const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, lo);
-            decrease += visit(gram + corners[k], m, 1.0, own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
-            for (int64_t b = 0; b < m; b++) {
-                W[k * d + own_features[b]] = w[b];
-                mean[own_features[b]] += C->u[k] * w[b];
-            }
+            decrease += visit(G, m, scale[k], own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
+            for (int64_t b = 0; b < m && features != NULL; b++) own_W[features[b]] = w[b];
+            for (int64_t b = 0; b < m; b++) mean[features == NULL ? b : features[b]] += C->u[k] * w[b];
     END_SWEEPS
 }
 
@@ -522,7 +507,7 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
     while (made[1] > tol && made[0] < (double)max_sweeps) {
         const int64_t left = max_sweeps - (int64_t)made[0], burst = left < SWEEP_BURST ? left : SWEEP_BURST;
         double swept[2];
-        ended = MSSL(gram_sweeps)(K, d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, enough, swept, watch);
+        ended = MSSL(gram_sweeps)(K, d, n_grams, H, scale, q, NULL, &sparse, g, W, HW, mean, tasks, K, burst, enough, swept, watch);
         if (ended != MSSL_DONE) break;
         made[0] += swept[0];
         made[1] = weight_gap(C, K, d, q, g, W, HW, mean, rest);
