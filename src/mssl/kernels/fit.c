@@ -57,48 +57,43 @@ static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const
 
 /* ---- rounds ---- */
 
-/* Weights and a precision, and what is known about both. */
+/* What is known about weights and a precision. */
 typedef struct {
-    double *W, *Omega, *Sigma, *S, *mean;
     double log_det, value, gap; /* of Omega at S: its whole share of F, and the bound, both in units of F */
     double loss, objective;
     int64_t known;              /* whether Omega came from a graph step, from which the next one starts */
+} facts_of_spot;
+
+/* Weights and a precision; the arrays lie one after the other. */
+typedef struct {
+    double *W, *Omega, *Sigma, *S, *mean;
+    facts_of_spot is;
 } spot;
 
 typedef struct {
     spot now, last, before; /* the round at hand, and the last two that count */
-    double *Omega, *Sigma;  /* spare */
-    double *from, *HW, *P, *inverse, *u, *dual, *moment;
+    double *Omega, *Sigma, *P, *inverse, *dual, *moment; /* spare, K x K */
+    double *from, *HW, *u;
     int64_t *labels;
-    int64_t begun, n_points, rounds, used, idle, careful;
+    int64_t n_points, rounds, used, idle, careful;
     double allowed, gap_weights, earlier, change;
 } rounds;
 
-static void swap(double **a, double **b) {
-    double *c = *a;
-    *a = *b, *b = c;
-}
-
-static double *lay_out_spot(spot *p, double *room, int64_t K, int64_t d) {
-    p->W = room, p->Omega = p->W + K * d, p->Sigma = p->Omega + K * K, p->S = p->Sigma + K * K, p->mean = p->S + K * K;
-    return p->mean + d;
-}
-
 #define ROUNDS_ROOM ((int64_t)(sizeof(rounds) / sizeof(double)) + 1)
+#define SPOT_ROOM(K, d) ((K) * (d) + 3 * (K) * (K) + (d))
 
-int64_t MSSL(fit_room)(int64_t K, int64_t d) {
-    return ROUNDS_ROOM + 3 * (K * d + 3 * K * K + d) + 2 * K * d + 6 * K * K + 2 * K;
-}
+int64_t MSSL(fit_room)(int64_t K, int64_t d) { return ROUNDS_ROOM + 3 * SPOT_ROOM(K, d) + 2 * K * d + 6 * K * K + 2 * K; }
 
 static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
+    spot *spots[] = {&r->now, &r->last, &r->before};
+    double **tables[] = {&r->Omega, &r->Sigma, &r->P, &r->inverse, &r->dual, &r->moment};
     room += ROUNDS_ROOM;
-    room = lay_out_spot(&r->now, room, K, d);
-    room = lay_out_spot(&r->last, room, K, d);
-    room = lay_out_spot(&r->before, room, K, d);
-    r->Omega = room, r->Sigma = room + K * K, r->P = room + 2 * K * K, r->inverse = room + 3 * K * K, r->dual = room + 4 * K * K;
-    r->moment = room + 5 * K * K, room += 6 * K * K;
-    r->from = room, r->HW = room + K * d, room += 2 * K * d;
-    r->u = room, r->labels = (int64_t *)(room + K);
+    for (int a = 0; a < 3; a++, room += SPOT_ROOM(K, d)) {
+        spot *p = spots[a];
+        p->W = room, p->Omega = p->W + K * d, p->Sigma = p->Omega + K * K, p->S = p->Sigma + K * K, p->mean = p->S + K * K;
+    }
+    for (int a = 0; a < 6; a++, room += K * K) *tables[a] = room;
+    r->from = room, r->HW = r->from + K * d, r->u = r->HW + K * d, r->labels = (int64_t *)(r->u + K);
 }
 
 /* S of the weights less their shared mean. */
@@ -135,9 +130,9 @@ static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_
     double trace;
     shared_mean(K, d, rho, r->u, p->W, p->mean);
     moment(prior, K, d, p->W, p->mean, rho, p->S);
-    const double gap = MSSL(graph_gap)(K, p->S, 1.0, prior->L, prior->e, p->Omega, p->Sigma, p->log_det, lapack, &trace);
+    const double gap = MSSL(graph_gap)(K, p->S, 1.0, prior->L, prior->e, p->Omega, p->Sigma, p->is.log_det, lapack, &trace);
     if (!(gap < INFINITY)) return 0;
-    p->gap = weight * gap, p->value = weight * (trace - p->log_det);
+    p->is.gap = weight * gap, p->is.value = weight * (trace - p->is.log_det);
     double more = 0.0;
     if (prior->tau > 0.0) {
         double total = 0.0, square = 0.0;
@@ -146,11 +141,11 @@ static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_
         const double x = prior->tau * total;
         more = 0.5 * square / prior->tau + 0.5 * (double)d * (log1p(x) - x / (1.0 + x));
     }
-    p->objective = p->loss + p->value + more;
+    p->is.objective = p->is.loss + p->is.value + more;
     return 1;
 }
 
-static double size_of(const spot *p) { return most(1.0, fabs(p->objective)); }
+static double size_of(const spot *p) { return most(1.0, fabs(p->is.objective)); }
 
 /* Sum of penalised products, tr((S + diag e) Omega) + sum L |Omega|. */
 static double penalised_trace(const mssl_sparse_prior *prior, int64_t K, const double *S, const double *Omega) {
@@ -166,8 +161,8 @@ static double penalised_trace(const mssl_sparse_prior *prior, int64_t K, const d
 /* A better Omega for the moment S, to the gap tol in units of F, never worse than the present one; 0 where the step breaks. */
 static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, const double *S, double tol, const mssl_lapack *lapack,
                   spot *p) {
-    const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
-    const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
+    const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->is.value / weight));
+    const double *Omega = p->is.known ? p->Omega : NULL, *Sigma = p->is.known ? p->Sigma : NULL;
     double accuracy = goal, answer[6];
     for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
@@ -181,16 +176,16 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
         if (answer[0] <= size) break;
         accuracy *= 0.5 * size / answer[0]; /* it was relative to an objective of another size */
     }
-    if (p->known) {
-        const double before = penalised_trace(prior, K, S, p->Omega) - p->log_det;
+    if (p->is.known) {
+        const double before = penalised_trace(prior, K, S, p->Omega) - p->is.log_det;
         if (answer[1] > before) {
-            p->value = weight * before, p->gap = weight * most(answer[0] - (answer[1] - before), 0.0);
+            p->is.value = weight * before, p->is.gap = weight * most(answer[0] - (answer[1] - before), 0.0);
             return 1;
         }
     }
-    if (Omega == r->P) swap(&r->P, &r->Omega), swap(&r->inverse, &r->Sigma);
-    swap(&p->Omega, &r->Omega), swap(&p->Sigma, &r->Sigma);
-    p->gap = weight * answer[0], p->value = weight * answer[1], p->log_det = answer[2], p->known = 1;
+    memcpy(p->Omega, Omega, (size_t)(K * K) * sizeof(double));
+    memcpy(p->Sigma, Sigma, (size_t)(K * K) * sizeof(double));
+    p->is.gap = weight * answer[0], p->is.value = weight * answer[1], p->is.log_det = answer[2], p->is.known = 1;
     return 1;
 }
 
@@ -200,25 +195,14 @@ static int improve(rounds *r, const mssl_sparse_prior *prior, const mssl_rounds_
                    double needed, double enough, double tighter, const mssl_lapack *lapack) {
     spot *p = &r->now;
     const double goal = most(needed, enough);
-    for (int64_t turn = 0; turn < by->turns && !(p->gap <= needed); turn++) {
-        if (!update(r, prior, K, d, S, tighter * most(needed, least(enough, by->loose * p->gap)), lapack, p)) return 0;
+    for (int64_t turn = 0; turn < by->turns && !(p->is.gap <= needed); turn++) {
+        if (!update(r, prior, K, d, S, tighter * most(needed, least(enough, by->loose * p->is.gap)), lapack, p)) return 0;
         if (prior->tau <= 0.0) break;
         if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), lapack, p)) return 0;
         S = p->S;
-        if (p->gap <= goal) break;
+        if (p->is.gap <= goal) break;
     }
     return 1;
-}
-
-static void copy_spot(const spot *from, spot *to, int64_t K, int64_t d) {
-    spot kept = *to;
-    *to = *from;
-    to->W = kept.W, to->Omega = kept.Omega, to->Sigma = kept.Sigma, to->S = kept.S, to->mean = kept.mean;
-    memcpy(to->W, from->W, (size_t)(K * d) * sizeof(double));
-    memcpy(to->Omega, from->Omega, (size_t)(K * K) * sizeof(double));
-    memcpy(to->Sigma, from->Sigma, (size_t)(K * K) * sizeof(double));
-    memcpy(to->S, from->S, (size_t)(K * K) * sizeof(double));
-    memcpy(to->mean, from->mean, (size_t)d * sizeof(double));
 }
 
 static int64_t count_edges(int64_t K, const double *Omega) {
@@ -234,14 +218,14 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
     const int64_t K = f->K, d = f->d;
     spot *p = &r->now;
     MSSL(gram_products)(K, d, f->n_grams, f->H, f->scale, p->W, r->HW);
-    p->loss = loss_of(f, p->W, r->HW);
-    p->log_det = factor(p->Omega, K, r->P);
-    if (isnan(p->log_det)) return 0;
-    r->allowed = by->share * by->tol * most(1.0, fabs(p->loss));
+    p->is.loss = loss_of(f, p->W, r->HW);
+    p->is.log_det = factor(p->Omega, K, r->P);
+    if (isnan(p->is.log_det)) return 0;
+    r->allowed = by->share * by->tol * most(1.0, fabs(p->is.loss));
     if (!ready) return 1;
     if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), lapack, p)) return 0;
-    r->allowed = most(r->allowed, by->loose * p->gap);
-    return improve(r, prior, by, K, d, p->S, by->share * by->tol * size_of(p), by->loose * p->gap, 1.0, lapack);
+    r->allowed = most(r->allowed, by->loose * p->is.gap);
+    return improve(r, prior, by, K, d, p->S, by->share * by->tol * size_of(p), by->loose * p->is.gap, 1.0, lapack);
 }
 
 /* From the last point to the weights and the precision of the next round: the precision is fitted to weights that go on along
@@ -249,12 +233,13 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
 static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
                    const mssl_lapack *lapack) {
     const int64_t K = f->K, d = f->d;
-    const double needed = by->share * by->tol * size_of(&r->last), gained = r->earlier - r->last.objective;
-    const double gap = r->gap_weights + r->last.gap;
+    const double needed = by->share * by->tol * size_of(&r->last), gained = r->earlier - r->last.is.objective;
+    const double gap = r->gap_weights + r->last.is.gap;
     r->allowed = r->careful ? needed : most(needed, by->loose * least(gap, gained));
     r->used = r->rounds >= 2;
     r->idle = r->change == 0.0 ? r->idle + 1 : 0;
-    copy_spot(&r->last, &r->now, K, d);
+    r->now.is = r->last.is;
+    memcpy(r->now.W, r->last.W, (size_t)SPOT_ROOM(K, d) * sizeof(double));
     double *S = r->now.S;
     if (r->used) {
         const double share = (double)(r->rounds - 1) / (double)(r->rounds + 2);
@@ -265,7 +250,7 @@ static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *
         S = r->moment;
         moment(prior, K, d, r->from, mean, rho, S);
     }
-    const double enough = r->careful ? needed : by->loose * least(r->last.gap, 3.0 * gained);
+    const double enough = r->careful ? needed : by->loose * least(r->last.is.gap, 3.0 * gained);
     const double tighter = most(pow(0.1, (double)r->idle), least(by->rounding / (by->share * by->tol), 1.0));
     const int found = improve(r, prior, by, K, d, S, needed, enough, tighter, lapack);
     if (r->used) memcpy(r->now.W, r->from, (size_t)(K * d) * sizeof(double));
@@ -283,7 +268,7 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
         memcpy(r->now.W, W, (size_t)(K * d) * sizeof(double));
         memcpy(r->now.Omega, Omega, (size_t)(K * K) * sizeof(double));
         memcpy(r->now.Sigma, Sigma, (size_t)(K * K) * sizeof(double));
-        r->now.known = known, r->earlier = r->last.objective = INFINITY;
+        r->now.is.known = known, r->earlier = r->last.is.objective = INFINITY;
         if (!begin(r, f, prior, by, ready, lapack)) return MSSL_BROKE;
     } else if (!advance(r, f, prior, by, lapack)) {
         return MSSL_BROKE;
@@ -301,12 +286,12 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
             square += p->W[a] * p->W[a];
         }
         r->change = sqrt(moved) / most(sqrt(square), 1e-300);
-        p->loss = loss_of(f, p->W, r->HW);
+        p->is.loss = loss_of(f, p->W, r->HW);
         if (!isfinite(gap) || !evaluate(r, prior, K, d, rho, lapack, p)) {
             ended = MSSL_BROKE;
             break;
         }
-        const double rise = p->objective - r->last.objective;
+        const double rise = p->is.objective - r->last.is.objective;
         if (r->n_points > 0 && !(rise <= (r->used ? 0.0 : by->rounding * size_of(&r->last)))) {
             if (!r->used && r->careful) {
                 ended = MSSL_LIMIT;
@@ -317,13 +302,13 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
             r->n_points = 1, r->rounds = 1;
         } else {
             const spot free = r->before;
-            r->earlier = r->last.objective;
+            r->earlier = r->last.is.objective;
             r->before = r->last, r->last = r->now, r->now = free;
             r->n_points = r->n_points < 2 ? r->n_points + 1 : 2;
             r->rounds++, r->careful = 0, r->gap_weights = gap;
             double *row = table + 4 * made++;
-            row[0] = r->last.objective, row[1] = gap, row[2] = r->last.gap, row[3] = (double)count_edges(K, r->last.Omega);
-            if ((gap + r->last.gap) / size_of(&r->last) <= by->tol) {
+            row[0] = r->last.is.objective, row[1] = gap, row[2] = r->last.is.gap, row[3] = (double)count_edges(K, r->last.Omega);
+            if ((gap + r->last.is.gap) / size_of(&r->last) <= by->tol) {
                 ended = MSSL_DONE;
                 break;
             }
@@ -345,7 +330,7 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
         memcpy(Omega, p->Omega, (size_t)(K * K) * sizeof(double));
         memcpy(Sigma, p->Sigma, (size_t)(K * K) * sizeof(double));
         memcpy(mean, p->mean, (size_t)d * sizeof(double));
-        facts[1] = p->objective, facts[2] = p->value, facts[3] = p->gap, facts[4] = p->log_det, facts[5] = (double)p->known;
+        facts[1] = p->is.objective, facts[2] = p->is.value, facts[3] = p->is.gap, facts[4] = p->is.log_det, facts[5] = (double)p->is.known;
     }
     return ended;
 }
