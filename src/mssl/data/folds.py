@@ -28,15 +28,7 @@ from sklearn.utils.validation import _num_samples
 
 from mssl._typing import ArrayLike, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
-from mssl.data.inputs import (
-    as_given,
-    is_missing,
-    listing,
-    number_tasks,
-    rank_rows,
-    read_labels,
-    task_ids,
-)
+from mssl.data.inputs import as_given, is_missing, listing, number_tasks, rank_rows, read_labels, task_ids
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
