@@ -23,7 +23,8 @@ def test_relevances_keep_their_mean_at_every_step(seed: int, name: str) -> None:
     for _ in range(3):
         psi = prior.blocks[0].features.values[[0, 1]]  # the groups of the first part
         assert np.mean(1 / psi) == pytest.approx(1.0)
-        prior = prior.moved(rng.normal(size=sum(block.size for block in prior.blocks) + prior.noise.size))
+        size = sum(block.tasks.size + block.features.size for block in prior.blocks) + prior.noise.size
+        prior = prior.moved(rng.normal(size=size))
 
 
 def test_the_centre_is_the_best_one(rng: np.random.Generator) -> None:

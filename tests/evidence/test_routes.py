@@ -35,7 +35,7 @@ def test_slopes_are_the_differences_of_the_dense_evidence(one) -> None:
     value, slope, metric = found
     assert value == pytest.approx(prior.objective(dense.value(prior)), abs=1e-7)
     assert np.all(metric > 0)
-    assert len(slope) == sum(block.size for block in prior.blocks) + prior.noise.size
+    assert len(slope) == sum(block.tasks.size + block.features.size for block in prior.blocks) + prior.noise.size
 
     def at(step: np.ndarray) -> float:
         moved = prior.moved(step)

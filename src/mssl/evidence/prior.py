@@ -427,16 +427,6 @@ class Block:
     tasks: TaskKernel
     features: FeatureScale
 
-    def moved(self, step: Array) -> Block:
-        """The block at the end of a step."""
-        first = self.tasks.size
-        return replace(self, tasks=self.tasks.moved(step[:first]), features=self.features.moved(step[first:]))
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates."""
-        return self.tasks.size + self.features.size
-
 
 class Derivatives(NamedTuple):
     r"""What an exact computation at a prior says; see :mod:`mssl.evidence.routes`.
@@ -535,34 +525,40 @@ class Prior:
         """The prior at the end of a step."""
         blocks, first = [], 0
         for block in self.blocks:
-            blocks.append(block.moved(step[first : first + block.size]))
-            first += block.size
+            middle = first + block.tasks.size
+            last = middle + block.features.size
+            tasks, features = block.tasks.moved(step[first:middle]), block.features.moved(step[middle:last])
+            blocks.append(Block(block.columns, tasks, features))
+            first = last
         return replace(self, blocks=tuple(blocks), noise=self.noise.moved(step[first:]))
 
     def objective(self, value: float) -> float:
         """−2 log Z plus the prices."""
         total = value + self.noise.price()
         total += sum(block.tasks.price() + block.features.price() for block in self.blocks)
-        return float(total + 2 * np.log1p(self._predictor_variance() / PREDICTOR_SCALE**2))
+        return float(total + 2 * np.log1p(self._predictor_variance / PREDICTOR_SCALE**2))
 
-    def _reach(self, block: Block) -> float:
-        """Mean variance of the predictor by T = I on this block."""
-        return 0.0 if self.predictor is None else float(self.predictor[block.columns] @ block.features.values)
+    @cached_property
+    def _reaches(self) -> list[float]:
+        """Mean variances of a GLM's predictor by T = I on each block; none where there is no predictor to price."""
+        squares = self.predictor
+        return [] if squares is None else [float(squares[b.columns] @ b.features.values) for b in self.blocks]
 
+    @cached_property
     def _predictor_variance(self) -> float:
-        return sum(self._reach(block) * block.tasks.spread(self.n_tasks) for block in self.blocks)
+        spreads = (block.tasks.spread(self.n_tasks) for block in self.blocks)
+        return sum(reach * spread for reach, spread in zip(self._reaches, spreads, strict=False))
 
     def slopes(self, s: Derivatives) -> Slope:
         """Slope of the objective in the coordinates of :meth:`moved`, and its minorise–maximise curvature."""
-        K, rate = self.n_tasks, 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance())
+        K, rate = self.n_tasks, 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance)
         parts: list[Slope] = []
-        for block, (A, C) in zip(self.blocks, s.tasks, strict=True):
-            cost = rate * self._reach(block)
-            parts.append(block.tasks.slope(A.plus_identity(cost, K), C))
-            down = s.down[block.columns]
+        for number, (block, forms) in enumerate(zip(self.blocks, s.tasks, strict=True)):
+            (A, C), down = forms, s.down[block.columns]
             if self.predictor is not None:
+                A = A.plus_identity(rate * self._reaches[number], K)
                 down = down + rate * self.predictor[block.columns] * block.tasks.spread(K)
-            parts.append(block.features.slope(down, s.up[block.columns]))
+            parts += [block.tasks.slope(A, C), block.features.slope(down, s.up[block.columns])]
         parts.append(self.noise.slope(*s.noise))
         return np.concatenate([slope for slope, _ in parts]), np.concatenate([metric for _, metric in parts])
 

@@ -148,8 +148,7 @@ class _GivenMean:
         forms = []
         for block in self.prior.blocks:
             psi = block.features.values
-            traces, totals = ((part[:, block.columns] @ psi).tolist() for part in (own, mean))
-            A, C = map(Form, traces, totals)
+            A, C = map(Form, (own[:, block.columns] @ psi).tolist(), (mean[:, block.columns] @ psi).tolist())
             forms.append((A, C))
         t, v = self.prior.common[self.prior.block].T
         down, up = v * own + t * mean
