@@ -89,15 +89,9 @@ class Progress:
 
 
 def _bars() -> Any:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
 
-    return RichProgress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    count, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), count, left)
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True)

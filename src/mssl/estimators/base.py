@@ -420,7 +420,7 @@ class MultiTaskEstimator(TaskEstimator):
         self
         """
         X = as_table(X)
-        if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
+        if is_dask(X) and self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         data = self._read(X, y, tasks, sample_weight, offset)
         self._remember_input(X, data)

@@ -22,7 +22,7 @@ from mssl._typing import Array, ClassWeight, RegressorMixin, with_callbacks
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import feature_labels, listing, read_labels, take_columns
+from mssl.data.inputs import feature_labels, is_dask, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator
@@ -99,7 +99,7 @@ class BayesianEstimator(TaskEstimator):
         -------
         self
         """
-        if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
+        if is_dask(X) and self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         X, groups, order, ignored = take_columns(X, groups, order)
         data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)

@@ -326,3 +326,4 @@ class FittedAttributes:
         """Keep what a fit has learned of the input that was read."""
         self.fitted_ = Fitted(self._reading or Input(), **learned)
         del self._reading
+        vars(self).pop("moments_", None)  # of earlier calls
