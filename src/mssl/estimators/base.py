@@ -156,6 +156,10 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
             params[name] = self._part(name, params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
+    def _template(self) -> Self:
+        """What reads the rows and is fitted to them: of searches the estimator whose parameters they choose."""
+        return self
+
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 

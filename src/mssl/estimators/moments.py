@@ -16,7 +16,6 @@ from mssl.estimators.prediction import head
 from mssl.exceptions import all_or_nothing
 from mssl.features.maps import is_linear
 from mssl.kernels.threads import SingleThreaded
-from mssl.losses import Loss
 
 
 def _is_gaussian(model: Any) -> bool:
@@ -36,19 +35,16 @@ class FromMoments(SingleThreaded):
 
     if TYPE_CHECKING:  # what the estimators have that this is mixed into
 
-        def _loss(self) -> Loss: ...
+        def _template(self) -> Any: ...
 
         def _fit_moments(self, moments: Moments) -> Self: ...
 
         def _moment_folds(self) -> int | None: ...
 
-        @property
-        def _memory_limit(self) -> int | None: ...
-
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Given, sample_weight: Given, offset: Any) -> bool:
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
-        if not is_dask(X) or not self._loss().quadratic:
+        if not is_dask(X) or not self._template()._loss().quadratic:
             return False
         self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))
         self.has_offset_ = offset is not None
@@ -65,7 +61,7 @@ class FromMoments(SingleThreaded):
             task_column=self.task_column,
             n_folds=self._moment_folds(),
             random_state=number,
-            memory_limit=self._memory_limit,
+            memory_limit=self._template()._memory_limit,
         )
 
     @all_or_nothing
@@ -93,7 +89,7 @@ class FromMoments(SingleThreaded):
         True
         """
         check_instance("moments", moments, Moments)
-        self._fit_moments(moments.checked(self._memory_limit))
+        self._fit_moments(moments.checked(self._template()._memory_limit))
         self.moments_ = moments
         return self
 

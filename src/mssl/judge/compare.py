@@ -127,7 +127,8 @@ def compare_methods(
     column = getattr(first, "task_column", getattr(getattr(first, "estimator", None), "task_column", None))
     features = read_features(X, column, tasks, missing="indicator")
     data = read_tasks(features, y, sample_weight=sample_weight, y_numeric=not labels).with_occasions(groups, order)
-    loss = first._loss() if hasattr(first, "_loss") else resolve_loss("bernoulli" if labels else "gaussian")
+    family = "bernoulli" if labels else "gaussian"
+    loss = first._template()._loss() if hasattr(first, "_template") else resolve_loss(family)
     offset = None if offset is None else read_offset(offset, np.shape(y), loss.identity)
     beside = {"sample_weight": sample_weight, "groups": groups, "order": order, "offset": offset}
     beside = {name: None if values is None else np.asarray(values) for name, values in beside.items()}

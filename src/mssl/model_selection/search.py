@@ -48,7 +48,6 @@ from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import AUC, SCORE, ScoreTable
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
-from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.scores import (
     Contest,
@@ -152,12 +151,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """The estimator's column of task ids."""
         return self._template().task_column
 
-    @property
-    def _memory_limit(self) -> int | None:
-        """Bytes that the estimator's Grams may take."""
-        limit: int | None = self._template()._memory_limit
-        return limit
-
     def _grid(self) -> Grids:
         """The grids that were given, as lists; none where the data say all."""
         grid = self.param_grid
@@ -255,9 +248,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
         """Whether X is a Dask collection that was fitted where its partitions are; regressors can do so."""
         return False
-
-    def _loss(self) -> Loss:
-        return self._template()._loss()
 
     def _moment_folds(self) -> int | None:
         if self.cv is None or isinstance(self.cv, int | np.integer):
