@@ -321,7 +321,9 @@ def _about_means(design: Design, c: Array, z: Array, intercept: bool) -> tuple[R
     """Rows with the targets about the means of their tasks, and these means; as they are without intercepts."""
     if not intercept:
         return Rows(design, c, z, intercept), None
-    means = design.task_sums(c * z) / _positive(design.task_sums(c))
+    total = _positive(design.task_sums(c))
+    means = design.task_sums(c * z) / total
+    means += design.task_sums(c * (z - design.per_task(means))) / total  # targets that are all alike have no spread
     return Rows(design, c, z - design.per_task(means), intercept), means
 
 
