@@ -66,13 +66,7 @@ _NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on 
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
 
 
-def descend(
-    problem: StepProblem[Quadratic],
-    W: Array,
-    *,
-    tol: float,
-    max_iter: int = 10_000,
-) -> WeightStep:
+def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise by the methods that suit the problem.
 
     Few features are swept over, and solved for on the support where sweeps creep. With many, the sets come first while
@@ -114,13 +108,7 @@ def descend(
     return replace(step, n_iter=done + step.n_iter)
 
 
-def coordinate_descent(
-    problem: StepProblem[Quadratic],
-    W0: Array,
-    *,
-    tol: float,
-    max_iter: int = 10_000,
-) -> WeightStep:
+def coordinate_descent(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise by sweeps over tasks and coordinates until the certificate is within ``tol``.
 
     Parameters
@@ -251,12 +239,7 @@ def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalt
 
 
 def descend_on_sets(
-    problem: StepProblem[Quadratic],
-    W0: Array,
-    *,
-    tol: float,
-    max_iter: int = 10_000,
-    densest: float = 0.5,
+    problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 10_000, densest: float = 0.5
 ) -> WeightStep:
     """Minimise on growing sets of features until the certificate of all features is within ``tol``.
 

@@ -32,13 +32,7 @@ from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import KeptLoss, Quadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
-from mssl.solvers.start import (
-    SingleFits,
-    Spectra,
-    diagonal_start,
-    mean_variance,
-    ridge_fixed_point,
-)
+from mssl.solvers.start import SingleFits, Spectra, diagonal_start, mean_variance, ridge_fixed_point
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent

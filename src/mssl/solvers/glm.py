@@ -495,12 +495,7 @@ def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 
 def _ridge_fit(
-    rows: GLMRows,
-    base: Quadratic,
-    noise: Array,
-    variances: Array,
-    W: Array,
-    enough: float,
+    rows: GLMRows, base: Quadratic, noise: Array, variances: Array, W: Array, enough: float
 ) -> tuple[GLMLoss, Point]:
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise

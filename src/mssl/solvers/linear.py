@@ -39,14 +39,7 @@ from mssl.kernels import plain, weight_system
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep, conjugate_gradients
-from mssl.solvers.quadratic import (
-    EPS,
-    SMALL,
-    Quadratic,
-    StepProblem,
-    preconditioners,
-    value_rounding,
-)
+from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, preconditioners, value_rounding
 
 MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
 _REFINEMENTS = 3  # after the first solution; two leave nothing but rounding

@@ -180,7 +180,7 @@ class ResidualProblem:
         return conjugate_gradients(
             step.product,
             lambda V: -step.gradient(V),
-            iter([(_inverse(self, A), np.inf)]),
+            ((_inverse(self, A), np.inf) for _ in range(1)),  # made only where W is not the answer yet
             lambda V, _: certificate(V),
             np.array(W, dtype=float),
             tol=tol,
