@@ -301,7 +301,7 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
     root, V = rng.standard_normal((K, K + 1)), rng.standard_normal((K, d))
     P = root @ root.T + np.eye(K)
     related = Coupling(P, np.linalg.inv(P), mean_variance)
-    monkeypatch.setattr("mssl.solvers.quadratic._FEW", 0)
+    monkeypatch.setattr("mssl.solvers.quadratic.MOST_UNKNOWNS", 0)
     for support in (None, rng.random((K, d)) < 0.6):
         kept = V if support is None else np.where(support, V, 0.0)
         image = problem.product(kept) + related.dot(kept)

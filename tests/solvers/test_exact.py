@@ -19,8 +19,8 @@ from mssl.losses import Gaussian
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.paper import PaperMSSL
 from mssl.solvers.base import Status
-from mssl.solvers.linear import MOST_UNKNOWNS, solve_exactly
-from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic, value_rounding
+from mssl.solvers.linear import solve_exactly
+from mssl.solvers.quadratic import MOST_UNKNOWNS, Quadratic, StepProblem, make_quadratic, value_rounding
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import Independent
 

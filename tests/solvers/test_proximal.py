@@ -65,7 +65,7 @@ shapes = {
 def test_every_way_leads_to_one_minimum_whatever_the_working_sets(first, **shape):
     problem = Problem(**shape)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proximal, "_FIRST", first)
+        patch.setattr(proximal, "SMALL", first)
         tol = 1e-12 * problem.by_rows.null_value
         steps = [problem.solve(form, tol=tol) for form in (problem.by_gram, problem.by_rows)]
     reference = problem.solve(solver="fista", max_iter=200_000, tol=1e-8 * problem.by_rows.null_value)

@@ -56,7 +56,7 @@ _LARGE = 10**6  # operations of a pass from which threads repay their start
 _MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
 _BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
 _DENSE = 0.25  # share of weights in the support from which one linear system is faster than many sweeps
-_INNER = 1e-4  # share of the gap to which the problem on sets is solved: smaller polishes sets that will change
+INNER = 1e-3  # share of the gap to which the problem on sets is solved: smaller polishes sets that will change
 _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
 _SWEEPS = (
     20  # sweeps before a support solve, which counts as so many: fewer solve on wrong supports, more sweep in vain
@@ -287,7 +287,7 @@ def descend_on_sets(
         idle = idle and not np.any(wanted & ~members)
         if end := WeightStep.ended(W, gap, done, tol, 0 if large else max_iter, idle):
             return end
-        members, goal = wanted, max(0.3 * tol, _INNER * gap)
+        members, goal = wanted, max(0.3 * tol, INNER * gap)
         step = _on_sets(problem, W, members, goal, nothing, max_iter - done)
         done, idle = done + step.n_iter, step.status is Status.STALLED or not step.n_iter
 

@@ -32,7 +32,17 @@ from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import KeptLoss, Quadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
-from mssl.solvers.start import SingleFits, Spectra, diagonal_start, mean_variance, ridge_fixed_point
+from mssl.solvers.start import (
+    SingleFits,
+    Spectra,
+    diagonal_start,
+    mean_variance,
+    moderated_noise,
+    ridge_fixed_point,
+    sampling_variances,
+    spectra_of,
+    variance_components,
+)
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
@@ -224,7 +234,11 @@ def prepare(
         base = base if rows is None else rows.null_quadratic()
         fits = SingleFits(base, None, given, np.ones(K), np.ones(K))
     elif rows is None:
-        fits = SingleFits.of_least_squares(base, freedom, given)
+        spectra = spectra_of(base, freedom)
+        noise, signal = variance_components(spectra, given)
+        noise = moderated_noise(spectra, noise, signal) if given is None else noise
+        sampling = sampling_variances(spectra, noise, np.maximum(signal, noise / spectra.typical_value()))
+        fits = SingleFits(base, spectra, noise, signal, sampling)
     else:
         fits = _near_fits(rows, freedom, given)
     tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0

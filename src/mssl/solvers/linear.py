@@ -38,11 +38,8 @@ from mssl.data.factors import triangle
 from mssl.kernels import plain, weight_system
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import Status, WeightStep, conjugate_gradients
-from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, preconditioners, value_rounding
-
-MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
-_REFINEMENTS = 3  # after the first solution; two leave nothing but rounding
+from mssl.solvers.base import PATIENCE, Status, WeightStep, conjugate_gradients
+from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, preconditioners, value_rounding
 
 
 def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
@@ -74,11 +71,10 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
            [1., 2.]])
     """
     W, done = np.array(W0, dtype=float, order="C"), 0
-    loss, coupling = problem.loss, problem.coupling
-    if solves_in_one_call(loss) and coupling.inverse[0] is not None:
+    loss, coupling, kept = problem.loss, problem.coupling, kept_inverses(problem.loss)
+    if kept is not None and coupling.inverse[0] is not None:
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear))
-        HW = plain(loss.product(W))
-        done, gap = weight_system(tables, coupling.prior, W, HW, kept_inverses(loss), float(tol), max_iter)
+        done, gap = weight_system(tables, coupling.prior, W, plain(loss.product(W)), kept, float(tol), max_iter)
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)
         if not np.isfinite(gap):
@@ -95,15 +91,14 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     return replace(step, n_iter=done + step.n_iter)
 
 
-def solves_in_one_call(loss: Quadratic) -> bool:
-    """Whether the compiled call serves where C ≻ 0: few tasks and features with Grams of their own."""
-    few = loss.n_tasks <= SMALL and loss.n_features <= SMALL
-    return few and not loss.by_rows and (loss.n_tasks == 1 or not loss.is_shared)
+def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
+    """Ridges and inverses of the compiled call's preconditioner, kept with the loss; at first none.
 
-
-def kept_inverses(loss: Quadratic) -> tuple[Array, Array]:
-    """Ridges and inverses of the compiled call's preconditioner, kept with the loss; at first none."""
+    The call serves few tasks and features with Grams of their own; of others the answer is None.
+    """
     K, d = loss.linear.shape
+    if K > SMALL or d > SMALL or loss.by_rows or (loss.is_shared and K > 1):
+        return None
     kept: tuple[Array, Array] = loss.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
     return kept
 
@@ -203,7 +198,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
     longest, precise = own.astype(np.longdouble), P.astype(np.longdouble)
     z, best, gap = np.zeros(M.shape[1]), np.zeros(M.shape[1]), np.inf
-    for _ in range(_REFINEMENTS + 2):
+    for _ in range(PATIENCE):
         pull = z.reshape(-1, d).copy()
         pull[:K] = longest.T @ (precise @ (longest @ pull[:K].astype(np.longdouble)))
         g = (M.T @ (M @ z - t) + pull.ravel()) / sizes

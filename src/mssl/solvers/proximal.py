@@ -30,14 +30,13 @@ from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.penalties import L21
 from mssl.solvers.base import SLOW, Status, WeightStep
-from mssl.solvers.quadratic import Quadratic, StepProblem
+from mssl.solvers.descent import INNER
+from mssl.solvers.quadratic import SMALL, Quadratic, StepProblem
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
 _PATIENCE = 4000  # iterations in which the gap must fall: else there is no end to them
 _GROWTH = 1.5  # smallest factor of the curvature when a step proves it too small
-_FIRST = 64  # smallest number of features in the first working set, and of those that join it later
-_INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
@@ -115,7 +114,7 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
         scales = np.ones(len(V)) if common is None else common[1]
     members: Mask = np.zeros(d, dtype=bool)
     grams = np.empty((0, 0, 0))
-    done, size, previous = 0, _FIRST, np.inf
+    done, size, previous = 0, SMALL, np.inf
     while True:
         G = problem.gradient(V) if V.any() else -quadratic.linear
         gap = problem.certificate(V, G)
@@ -132,7 +131,7 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
         some = (slice(None), slice(None) if every else members)
         linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
         # Half of the tolerance leaves room for the other features.
-        goal = max(0.5 * tol, 0.0 if every else _INNER * gap)
+        goal = max(0.5 * tol, 0.0 if every else INNER * gap)
         loss, state = (grams, scales, linear), (weights, slope, goal, max_iter - done)
         done += descend_groups(loss, links, alpha, quadratic.null_value, *state)[0]
         V[some] = weights
@@ -142,12 +141,12 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
 def _working_set(V: Array, G: Array, alpha: float, size: int, all_from: float) -> Mask:
     """Features in use and, up to ``size`` in all, the largest violations; all if the share is above ``all_from``."""
     d = V.shape[1]
-    if d <= _FIRST:
+    if d <= SMALL:
         return np.ones(d, dtype=bool)
     members: Mask = np.asarray(V.any(axis=0))
     slopes = np.where(members, 0.0, np.einsum("kd,kd->d", G, G))
     others = np.flatnonzero(slopes > alpha**2)
-    room = max(size - int(members.sum()), _FIRST)
+    room = max(size - int(members.sum()), SMALL)
     if len(others) > room:
         others = others[np.argpartition(-slopes[others], room)[:room]]
     members[others] = True

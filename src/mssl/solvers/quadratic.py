@@ -31,14 +31,12 @@ Apply = Callable[[Array], Array]
 
 EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
-STALE_RIDGE = 2.0  # factor of the ridge up to which an old preconditioner serves: more iterations, fewer factorisations
 SMALL = 64  # tasks, and features of each, up to which one compiled call with dense matrices beats separate products
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
-_LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
-_FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
+LARGE = 2**16  # numbers in an array from which products with it cost more than the calls of Python around them
+MOST_UNKNOWNS = 400  # up to which a factor of the whole system takes less than a tenth of a second in any case
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions cost less than a few preconditioned iterations
-_BLOCKWISE = 20  # iterations at least that come before it; or as many as cost as much, 1e-7 of the cube of its unknowns
 _MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
 
 
@@ -428,7 +426,7 @@ class KeptLoss:
 
 def pays_in_sets(design: Design) -> bool:
     """Whether products with a typical task's features cost more than the calls around them."""
-    return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
+    return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= LARGE)
 
 
 L = TypeVar("L", bound=ConvexLoss)
@@ -531,10 +529,10 @@ def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -
     size = int(np.count_nonzero(weights))
     related = problem.related is not None or bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
     whole = size <= _MOST and (related or (support is None and problem.by_rows))
-    if not whole or size > _FEW:
+    if not whole or size > MOST_UNKNOWNS:
         ridge = coupling.diagonal()
         by_task = _by_task(problem, ridge) if support is None else _on_support(problem, ridge, support)
-        yield by_task, max(_BLOCKWISE, round(1e-7 * size**3)) if whole else np.inf
+        yield by_task, size // 20 if whole else np.inf
     if whole:
         yield _whole_inverse(problem, coupling, weights), np.inf
 
@@ -553,7 +551,8 @@ def _by_task(problem: Quadratic, ridge: Array) -> Apply:
         inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
         return lambda R: (R @ U) * inverse @ U.T
     known = problem.kept.get("preconditioner")
-    if known is None or np.any(known[0] > STALE_RIDGE * ridge) or np.any(ridge > STALE_RIDGE * known[0]):
+    # Up to twice or half of the ridge an old one costs some iterations, and saves factors.
+    if known is None or np.any(known[0] > 2.0 * ridge) or np.any(ridge > 2.0 * known[0]):
         if problem.n_features <= SMALL:
             blocks = problem.gram * problem.task_scale[:, None, None]
             diagonals = np.einsum("kdd->kd", blocks)

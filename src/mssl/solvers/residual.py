@@ -36,8 +36,6 @@ from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.proximal import accelerated
 from mssl.solvers.quadratic import Quadratic, StepProblem
 
-_DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
-
 
 @dataclass(frozen=True, eq=False)
 class ResidualProblem:
@@ -172,7 +170,7 @@ class ResidualProblem:
             W, run, certified = self.penalty.allowed(W), _sweeps(self, A), self.penalty.convex
 
             def jump(W: Array) -> None:
-                W[...] = solve_on_support(step, W, _DROPS, max_iter)[0]
+                W[...] = solve_on_support(step, W, 30, max_iter)[0]
 
             return descend_in_bursts(
                 W, partial(run, W), certificate, tol, max_iter, certified, jump if certified else None

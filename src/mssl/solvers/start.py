@@ -45,7 +45,7 @@ from scipy.special import digamma, zeta
 
 from mssl._typing import Array
 from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING
-from mssl.solvers.quadratic import Quadratic
+from mssl.solvers.quadratic import LARGE, Quadratic
 
 if TYPE_CHECKING:
     from mssl.solvers.alternation import WeightProblem
@@ -60,7 +60,6 @@ _LONGEST = 100.0  # residuals that a step to the fixed point may be long: with 5
 _AGREEMENT = 7 / 8
 _PROBES = 32  # random signs behind a trace that is too large to compute: its relative error falls as 1/√32
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
-_AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
 _FLAT = 1e-9  # differences of a criterion, its slopes and steps to its minimum that may be rounding
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
 _SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
@@ -121,7 +120,7 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     noise, signal : ndarrays of shape (K,)
     """
     typical = spectra.typical_value()
-    chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
+    chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // LARGE))
     grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
     # One degree of freedom cannot tell signal from noise: where the criterion is flat, both have equal shares.
     equal = grid <= grid.min(axis=0) + _FLAT
@@ -345,17 +344,16 @@ def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) ->
     """
     s = 1.0 / noise
     u = s[:, None] * problem.linear
-    if len(u) < 2 or (cautious and _agreement(u) < _AGREEMENT):
+    K, step = len(u), max(1, LARGE // len(u))
+    if K < 2:
         return 0.0
+    if cautious:
+        parts = range(0, K, step)
+        agree = sum(np.count_nonzero(np.triu(u[first : first + step] @ u[first:].T, 1) > 0) for first in parts)
+        if agree < _AGREEMENT * K * (K - 1) / 2:
+            return 0.0
     scale = _of_pairs(_images(problem, s))
     return max(_of_pairs([u]) / scale, 0.0) if scale > 0 else 0.0
-
-
-def _agreement(u: Array) -> float:
-    """Share of the pairs of rows whose product is above 0."""
-    K, step = len(u), max(1, _AT_ONCE // len(u))
-    above = sum(np.count_nonzero(np.triu(u[first : first + step] @ u[first:].T, 1) > 0) for first in range(0, K, step))
-    return above / (K * (K - 1) / 2)
 
 
 def _of_pairs(tables: Iterable[Array]) -> float:
@@ -494,13 +492,3 @@ class SingleFits(NamedTuple):
     signal: Array
     sampling: Array
     W: Array | None = None
-
-    @classmethod
-    def of_least_squares(cls, base: Quadratic, freedom: Array, noise: Array | None) -> SingleFits:
-        """Variances from the loss alone; ``noise`` are known noise variances."""
-        spectra = spectra_of(base, freedom)
-        found, signal = variance_components(spectra, noise)
-        if noise is None:
-            found = moderated_noise(spectra, found, signal)
-        prior = np.maximum(signal, found / spectra.typical_value())
-        return cls(base, spectra, found, signal, sampling_variances(spectra, found, prior))

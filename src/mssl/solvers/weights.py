@@ -19,15 +19,13 @@ from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, Unknowns, Weig
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
 from mssl.solvers.linear import (
-    MOST_UNKNOWNS,
     conjugate_gradient,
     kept_inverses,
     rounding_gap,
     solve_exactly,
-    solves_in_one_call,
 )
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, value_rounding
+from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, value_rounding
 
 _INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds in all
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
@@ -200,7 +198,7 @@ class CoefficientProblem:
     @cached_property
     def rule(self) -> Rule:
         """The solver of quadratic steps, whatever the coupling."""
-        return choose(self._step(Coupling.diagonal_only(np.zeros(self.source.n_tasks))), self.solver)
+        return choose(self.step(Coupling.diagonal_only(np.zeros(self.source.n_tasks))), self.solver)
 
     @cached_property
     def compiled(self) -> TaskLoss | None:
@@ -217,21 +215,17 @@ class CoefficientProblem:
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
             return TaskLoss(*tables, penalty.kernel, None)
-        return TaskLoss(*tables, None, kept_inverses(loss)) if solves_in_one_call(loss) else None
+        kept = kept_inverses(loss)
+        return None if kept is None else TaskLoss(*tables, None, kept)
 
-    def _step(self, coupling: Coupling) -> StepProblem[Any]:
+    def step(self, coupling: Coupling) -> StepProblem[Any]:
         """The problem in the unknowns for a coupling of the weights."""
         coupling = coupling if self.ridge is None else replace(coupling, ridge=self.ridge)
         return StepProblem(self.loss, self.unknowns.coupling(coupling), self.penalty)
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
-        return self._step(coupling).certificate.certified
-
-    def gap(self, coupling: Coupling, W: Array) -> float:
-        """Bound of the suboptimality of W for a coupling; a violation of optimality where it does not certify."""
-        problem, V = self._step(coupling), self.unknowns.of_weights(W)
-        return problem.certificate(V, problem.gradient(V))
+        return self.step(coupling).certificate.certified
 
     def value(self, W: Array) -> float:
         """Loss plus penalty and ridge."""
@@ -246,7 +240,7 @@ class CoefficientProblem:
         loss = self.loss
         if not isinstance(loss, Quadratic) or loss.by_rows or not isinstance(self.penalty, EntrywisePenalty):
             return True
-        return not _lost_digits(loss, W) and rounding_gap(loss, self._step(coupling).bound, W) <= 0.1 * tol
+        return not _lost_digits(loss, W) and rounding_gap(loss, self.step(coupling).bound, W) <= 0.1 * tol
 
     def related(self, W: Array) -> Array:
         """The weights themselves."""
@@ -258,7 +252,7 @@ class CoefficientProblem:
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling."""
-        problem, V = self._step(coupling), self.unknowns.of_weights(W)
+        problem, V = self.step(coupling), self.unknowns.of_weights(W)
         if isinstance(problem.loss, GLMLoss):
             step = self._solve_glm(problem, V, tol, max_iter)
         else:
