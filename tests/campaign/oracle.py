@@ -70,7 +70,7 @@ class Judge:
         self.K, self.d = model.coef_.shape
         dense = data.X.toarray() if sparse.issparse(data.X) else np.asarray(data.X, dtype=float)
         dense = np.tile(dense, (self.K, 1)) if data.shared else dense
-        self.X, self.y = dense / prepared.scales, data.y / prepared.unit
+        self.X, self.y = dense / prepared.design.scales, data.y / prepared.unit
         self.task = np.repeat(np.arange(self.K), np.diff(data.offsets))
         self.c = (1.0 if data.weights is None else data.weights) / prepared.noise[self.task]
         self.root = np.sqrt(1.0 / prepared.noise)[:, None]

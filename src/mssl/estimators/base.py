@@ -342,7 +342,7 @@ class MultiTaskEstimator(TaskEstimator):
         """
         scale = 1.0 if spec.paper is None else spec.paper.precision
         unit = prepared.unit
-        _check_units(unit, prepared.scales, result)
+        _check_units(unit, prepared.design.scales, result)
         covariance = result.structure.covariance
         covariance = None if covariance is None else covariance * scale * unit**2
         residual = None

@@ -288,7 +288,7 @@ def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErro
         scale,
         (spec.structure, result.structure, prepared.mean_of(spec.structure)),
         problem.ridge,
-        prepared.unit / prepared.scales,
+        prepared.unit / prepared.design.scales,
         {"log_likelihood": log_likelihood(spec, prepared, result), "rows": rows},
     )
 

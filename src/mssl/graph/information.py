@@ -168,7 +168,7 @@ class Occasions(NamedTuple):
         c, z = (data.by_occasion(values) for values in (weights, targets))
         known = np.isfinite(z).astype(float)
         c, z = np.nan_to_num(c), np.nan_to_num(z)
-        X = np.asarray(data.X, dtype=float) / prepared.scales
+        X = np.asarray(data.X, dtype=float) / prepared.design.scales
         features = X.T[None] if data.shared else np.nan_to_num(data.by_occasion(X)).transpose(0, 2, 1)
         own = c[:1] if data.shared and np.all(c == c[0]) else c
         means = np.einsum("kdn,kn->kd", np.broadcast_to(features, (len(own), *features.shape[1:])), own)

@@ -132,7 +132,7 @@ class Prepared:
     mean_variance: float
     spectra: Spectra | None
     settings: Settings
-    design: Design | None = None
+    design: Design
     data: TaskData | None = None
     rows: GLMRows | None = None
     near: Array | None = None
@@ -152,7 +152,7 @@ class Prepared:
                 solver=self.settings.solver,
                 pooled=relates == "pooled",
             )
-        if self.data is None or self.design is None:
+        if self.data is None:
             raise ParameterError(
                 "relation is 'residual' and the data came as Grams; residuals need the rows of the data. "
                 "Fit an estimator."
@@ -174,17 +174,10 @@ class Prepared:
         """What a fit keeps of the loss."""
         return KeptLoss(self.base)
 
-    @property
-    def scales(self) -> Array:
-        """What each feature was divided by."""
-        return np.ones(self.base.n_features) if self.design is None else self.design.scales
-
     def user_weights(self, result: FitResult) -> tuple[Array, Array, Array]:
         """Weights, intercepts and mean weights of a fit, in the user's units."""
         W, intercepts, mean = (self.unit * part for part in (result.W, result.intercepts, result.mean))
-        if self.design is not None:
-            W, intercepts = self.design.to_user(W, intercepts)
-        return W, intercepts, mean / self.scales
+        return *self.design.to_user(W, intercepts), mean / self.design.scales
 
     def mean_of(self, structure: Structure) -> float:
         """τ² for a structure: residuals have no shared mean."""
@@ -220,7 +213,11 @@ def prepare(
         if not (free_units and given is None):
             check_target_sizes(data, free_units=False)
         else:
-            unit = _target_unit(data, intercept)
+            # A power of two near the targets' typical distance from their task's first one, or from 0.
+            spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows) if intercept else data.y)
+            largest = float(spread.max()) or 1.0
+            typical = largest * float(np.sqrt(np.mean((spread / largest) ** 2))) or 1.0
+            unit = float(2.0 ** np.round(np.log2(typical)))
         if unit != 1.0:
             data = replace(data, y=data.y / unit)
             if not isinstance(settings.shared_mean, str | bool | np.bool_):
@@ -244,16 +241,6 @@ def prepare(
     tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
     known = (fits.base, fits.noise, fits.signal, fits.sampling, tau, fits.spectra)
     return Prepared(*known, settings, design, data, rows, fits.W, unit)
-
-
-def _target_unit(data: TaskData, intercept: bool) -> float:
-    """A power of two near the targets' typical distance from their task's first one, or from 0 without intercepts."""
-    spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows) if intercept else data.y)
-    largest = float(spread.max())
-    if largest == 0:
-        return 1.0
-    typical = largest * float(np.sqrt(np.mean((spread / largest) ** 2)))
-    return float(2.0 ** np.round(np.log2(typical)))
 
 
 def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -34,9 +34,8 @@ _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows a
 Problem: TypeAlias = StepProblem[Quadratic]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A solver: its name, the problems and penalties that it takes, its rough cost, and the function.
+class Rule(NamedTuple):
+    """A solver: its name, what it takes, what that costs, and the function.
 
     Attributes
     ----------
@@ -44,57 +43,52 @@ class Rule:
         What users call it.
     needs : str
         What it takes, in words.
-    cost : callable problem → float
-        Cost relative to the other solvers, of which "auto" is the cheapest; infinite for a step that it does not take.
+    costs : dict of str to float
+        The kinds of steps that it takes, with its rough cost relative to the other solvers, of which "auto" is the
+        cheapest.
     solve : callable (problem, W0, tol=, max_iter=) → WeightStep
         The solver.
     """
 
     name: str
     needs: str
-    cost: Callable[[Problem], float]
+    costs: dict[str, float]
     solve: Callable[..., WeightStep]
 
 
-def _for(*, single: float = np.inf, absent: float = np.inf, tied: float = np.inf) -> Callable[[Problem], float]:
-    """A cost that depends on the penalty: on single weights, none, or one that ties the tasks together."""
-
-    def cost(problem: Problem) -> float:
-        if not isinstance(problem.penalty, EntrywisePenalty):
-            return tied
-        return absent if problem.penalty.absent else single
-
-    return cost
-
-
-def _of_two_decompositions(problem: Problem) -> float:
-    """Of as many features as in some thirty iterations."""
-    fits = problem.loss.is_shared and bool((problem.loss.task_scale > 0).all())
-    return 30.0 / (problem.loss.n_features + 1.0) if fits and np.isfinite(_for(absent=1.0)(problem)) else np.inf
-
-
 RULES = (
-    Rule("coordinate", "penalties on single weights", _for(single=0.1, absent=10.0), descend),
-    Rule("cg", "steps without a penalty", _for(absent=1.0), conjugate_gradient),
+    Rule("coordinate", "penalties on single weights", {"single": 1.0, "none": 2.0, "one Gram": 2.0}, descend),
+    Rule("cg", "steps without a penalty", {"none": 1.0, "one Gram": 1.0}, conjugate_gradient),
     Rule(
         "sylvester",
         "steps without a penalty on one Gram for all tasks and positive task scales",
-        _of_two_decompositions,
+        {"one Gram": 0.5},
         conjugate_gradient,
     ),
-    Rule("proximal", "penalties that tie the tasks together", _for(tied=1.0), descend_composite),
-    Rule("fista", "any penalty", lambda problem: 100.0, accelerated),
+    Rule("proximal", "penalties that tie the tasks together", {"tied": 1.0}, descend_composite),
+    Rule("fista", "any penalty", dict.fromkeys(("single", "none", "one Gram", "tied"), np.inf), accelerated),
 )
+
+
+def kind_of(problem: Problem) -> str:
+    """What a step asks of its solver: its penalty is on single weights, absent, or ties the tasks together."""
+    if not isinstance(problem.penalty, EntrywisePenalty):
+        return "tied"
+    if not problem.penalty.absent:
+        return "single"
+    return "one Gram" if problem.loss.is_shared and (problem.loss.task_scale > 0).all() else "none"
 
 
 def choose(problem: Problem, name: str = "auto") -> Rule:
     """The solver of that name, or with "auto" the cheapest of those that take the step."""
+    kind = kind_of(problem)
+    able = [rule for rule in RULES if kind in rule.costs]
     if name == "auto":
-        return min(RULES, key=lambda rule: rule.cost(problem))
+        return min(able, key=lambda rule: rule.costs[kind])
     rule = next((rule for rule in RULES if rule.name == name), None)
     if rule is None:
         raise refused("solver", name, f"allowed are {', '.join(repr(rule.name) for rule in RULES)}", "Use 'auto'.")
-    if rule.cost(problem) == np.inf:
+    if rule not in able:
         raise refused("solver", name, f"it solves {rule.needs}", "Use 'auto'.")
     return rule
 
@@ -210,7 +204,7 @@ class CoefficientProblem:
             return None
         name, (K, d) = self.rule.name, loss.linear.shape
         # Whole weight steps are then the descent that "coordinate" would choose: few weights.
-        if name not in ("coordinate", "cg") or K > SMALL or K * d > SMALL**2 or d >= MANY_FEATURES:
+        if name not in ("coordinate", "cg", "sylvester") or K > SMALL or K * d > SMALL**2 or d >= MANY_FEATURES:
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
