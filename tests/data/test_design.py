@@ -131,12 +131,13 @@ def test_extreme_units_change_only_the_scale(make, size):
 
 
 @pytest.mark.parametrize("value", [0.1, 1e150, -3e7])
-def test_constant_columns_become_exact_zeros(value):
-    X = np.column_stack([np.full(7, value), np.arange(7.0)])
+@pytest.mark.parametrize("offsets", [[0, 3, 7], [0, 40_000, 100_000], 1000 * np.arange(61)])
+def test_constant_columns_become_exact_zeros(value, offsets):
+    X = np.column_stack([np.full(offsets[-1], value), np.arange(float(offsets[-1]))])
     for given_X in (X, sparse.csr_array(X)):
-        design = Design.build(given_X, [0, 3, 7])
+        design = Design.build(given_X, offsets)
         assert design.scales[0] == 1.0
-        assert np.all(design.predictor(np.array([[1e3, 0.0], [1e3, 0.0]])) == 0.0)
+        assert np.all(design.predictor(np.tile([1e3, 0.0], (design.n_tasks, 1))) == 0.0)
         assert np.all(design.gram()[:, 0, :] == 0.0)
 
 

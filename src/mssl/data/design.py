@@ -66,16 +66,20 @@ class DenseBlocks:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
         totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
+        # Sums of what is apart from the first row have more digits than those of the values: constants become zero.
+        first = X[bounds[:-1]] if centre else np.zeros((K, d))
         # Stacks that fit the cache are transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks():
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, d)
             # With more rows at a time, the strides are so long that every number misses the cache.
             for lo in range(0, rows.shape[1], step):
-                stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
-            means[tasks] = blocks._sums(stack, weights, tasks) / np.where(totals[tasks] > 0, totals[tasks], 1.0)
+                part = rows[:, lo : lo + step].transpose(0, 2, 1)
+                np.subtract(part, first[tasks, :, None], out=stack[:, :, lo : lo + step])
+            away = blocks._sums(stack, weights, tasks) / np.where(totals[tasks] > 0, totals[tasks], 1.0)
+            means[tasks] = first[tasks] + away
             if centre:
-                np.subtract(stack, means[tasks, :, None], out=stack)
+                np.subtract(stack, away[:, :, None], out=stack)
         return blocks, means
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
@@ -186,13 +190,16 @@ class SparseBlocks:
         matrix = sparse.csr_array((stacked.data, columns, stacked.indptr), shape=(stacked.shape[0], K * d)).tocsc()
         matrix.sum_duplicates()
         blocks = cls(matrix, bounds, d, np.zeros((K, d)))
-        totals = np.add.reduceat(weights, bounds[:-1])[:, None]
-        means = blocks.transposed(weights) / np.where(totals > 0, totals, 1.0)
+        totals, first = np.add.reduceat(weights, bounds[:-1])[:, None], np.zeros((K, d))
+        full = np.diff(matrix.indptr).reshape(K, d) == np.diff(bounds)[:, None]
         if centre:
-            full = np.diff(matrix.indptr).reshape(K, d) == np.diff(bounds)[:, None]
-            matrix.data -= blocks._per_entry(np.where(full, means, 0.0))
-            blocks.shift = np.where(full, 0.0, means)
-        return blocks, means
+            first[full] = matrix.data[matrix.indptr[:-1][full.ravel()]]
+            matrix.data -= blocks._per_entry(first)
+        away = blocks.transposed(weights) / np.where(totals > 0, totals, 1.0)
+        if centre:
+            matrix.data -= blocks._per_entry(np.where(full, away, 0.0))
+            blocks.shift = np.where(full, 0.0, away)
+        return blocks, first + away
 
     def _with(self, data: Array) -> Any:
         return sparse.csc_array((data, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)

@@ -17,8 +17,9 @@ void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *b
         }
         for (int64_t j = 0; j < d; j++) {
             double *restrict column = block + j * n, mean = 0.0;
-            for (int64_t i = 0; i < n; i++) mean += weight[i] * column[i];
-            mean = total > 0.0 ? mean / total : 0.0;
+            const double first = n > 0 ? column[0] : 0.0; /* sums of deviations have more digits */
+            for (int64_t i = 0; i < n; i++) mean += weight[i] * (column[i] - first);
+            mean = total > 0.0 ? first + mean / total : 0.0;
             means[k * d + j] = mean;
             if (centre)
                 for (int64_t i = 0; i < n; i++) column[i] -= mean;
