@@ -34,7 +34,7 @@ def test_the_columns_come_first_and_blocks_follow(rng, X, maps):
 def test_rows_are_mapped_one_by_one(rng, X, monkeypatch):
     blocks = FeatureBlocks("spline").fit(X)
     whole = blocks.transform(X)
-    monkeypatch.setattr("mssl.features.maps._CHUNK", 100)
+    monkeypatch.setattr("mssl.features.maps.CHUNK", 100)
     np.testing.assert_array_equal(blocks.transform(X), whole)
     order = rng.permutation(90)
     np.testing.assert_array_equal(blocks.transform(X[order]), whole[order])

@@ -33,6 +33,7 @@ from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
+from mssl.features.maps import CHUNK
 from mssl.files.checkpoint import Checkpoint
 from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -40,8 +41,6 @@ from mssl.losses import MASS, NODES, Forecast, LabelForecast, Loss
 from mssl.metrics import HeldOut
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
-
-_CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
 
 @dataclass(eq=False, repr=False)
@@ -270,7 +269,7 @@ class BayesianEstimator(TaskEstimator):
         own = np.arange(int(np.prod(shape)))
         if index is None:  # each row is of all tasks
             own, index = own // shape[1], own % shape[1]
-        step = max(1, _CHUNK // max(1, values.shape[1]))
+        step = max(1, CHUNK // max(1, values.shape[1]))
         parts = [slice(start, start + step) for start in range(0, max(len(own), 1), step)]
         made = [self.ensemble_.forecast(values[own[part]], index[part]) for part in parts]
         forecast = made[0].joined(made[1:])

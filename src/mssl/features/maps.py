@@ -471,7 +471,7 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline": (Linear, Spline),
     "spline+interactions": (Linear, Spline, Interactions),
 }
-_CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
+CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
 
 
 def is_linear(features: Any) -> bool:
@@ -601,7 +601,7 @@ class FeatureBlocks(FeatureMap):
             raise DataError("X is sparse, and this model was fitted to curves of dense columns; give a dense X.")
         ends = np.cumsum([0, *(len(made.column_of_) for made in self.maps_)])
         features = np.empty((len(X), ends[-1]))
-        step = max(1, _CHUNK // max(1, int(ends[-1])))
+        step = max(1, CHUNK // max(1, int(ends[-1])))
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             for made, begin, end in zip(self.maps_, ends[:-1], ends[1:], strict=True):
