@@ -247,7 +247,7 @@ def _parameter(name: str, default: Any, kind: Any, help_text: str, settings: Jso
     if default is Parameter.empty:
         usual = {"required": True, **usual}
     else:
-        usual = {"default": default, "show_default": default not in (None, False), **usual}
+        usual = {"default": default, "show_default": not (default is None or default is False), **usual}
     written = settings.pop("names", [f"--{name.replace('_', '-')}"])
     return click.Option([*written, name], help=help_text, **(usual | settings))
 
@@ -322,13 +322,11 @@ class Running(Telling):
     """How a command that fits runs."""
 
     jobs: Jobs = None
-    seed: Annotated[
-        int, "Which rows go into which fold, and which halves are looked at.", {"type": click.IntRange(0)}
-    ] = 0
+    seed: Annotated[int, "Which rows go into which fold, and which halves are drawn.", {"type": click.IntRange(0)}] = 0
     resume: Annotated[
         bool,
-        "Keep finished work in FILE.checkpoint, beside the file of --save (of compare: in this folder); called again "
-        "after it was stopped, the command continues from there.",
+        "Keep finished work in FILE.checkpoint, beside the file of --save (of compare: DATA.compare.checkpoint here); "
+        "called again after it was stopped, the command continues from there.",
     ] = False
 
     @contextmanager

@@ -363,11 +363,9 @@ def _tell_dropped(lacking: dict[str, Mask], tasks: CodedTasks, keep: Mask) -> No
 def check_tasks(tasks: Sequence[str], known: Sequence[str], *, only_misspelt: bool = False) -> None:
     """Raise for tasks that the model does not know, or only for those that differ from one it knows in blanks."""
     strangers = sorted(set(tasks) - set(known))
-    if not strangers:
-        return
     twins = {"".join(name.split()): name for name in known}
     near = [(name, twins["".join(name.split())]) for name in strangers if "".join(name.split()) in twins]
-    if only_misspelt and not near:
+    if not (near if only_misspelt else strangers):
         return
     hint = f" {near[0][0]!r} differs from {near[0][1]!r} only in blanks." if near else ""
     raise UnseenTaskError(
