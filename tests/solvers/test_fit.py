@@ -314,7 +314,8 @@ def certified_gap(fit: FitResult, prepared: Prepared, structure: SparsePrecision
     coupling = structure.couple(fit.structure, mean)
     S = structure.moment(fit.W - coupling.mean(fit.W), fit.scale, coupling.rho)
     bare = StructureStep(fit.structure.precision, fit.structure.covariance)
-    return weights.gap(coupling, fit.W) + structure.certify(S, bare, fit.scale).gap
+    step = weights.step(coupling)
+    return step.certificate(fit.W, step.gradient(fit.W)) + structure.certify(S, bare, fit.scale).gap
 
 
 @given(
@@ -379,7 +380,8 @@ def test_the_certificate_bounds_what_a_block_can_still_gain(gamma: float) -> Non
     rng = np.random.default_rng(0)
     for scale in (1e-6, 1e-3, 1e-1):
         W = exact + scale * rng.normal(size=exact.shape) * (exact != 0)
-        gap = weights.gap(coupling, W)
+        step = weights.step(coupling)
+        gap = step.certificate(W, step.gradient(W))
         lost = weights.value(W) + coupling.value(W) - best
         assert lost <= gap * (1 + 1e-6) + 1e-10
         S = structure.moment(W, fit.scale)
