@@ -259,7 +259,8 @@ class _Rounds:
             _, objective, value, gap, log_determinant, known = rounds.facts.tolist()
             found = replace(step, value=value, gap=gap)
             if known:
-                found = self.structure.found(self.scale, rounds.omega, rounds.sigma, log_determinant, value, gap)
+                found = StructureStep(rounds.omega, rounds.sigma, value, gap)
+                found = self.structure.found(self.scale, found, log_determinant)
         coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
         doubted = status in (Status.STALLED, Status.DIVERGED)
         if len(self.history) < max_iter and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):

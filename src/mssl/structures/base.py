@@ -186,17 +186,9 @@ class Structure(BaseEstimator, ABC):
         """The best Ω for the moment S, to the absolute gap ``tol`` in units of F."""
         return self.certify(S, step, scale)
 
-    def found(
-        self,
-        scale: StructureScale,
-        precision: Array,
-        covariance: Array,
-        log_determinant: float,
-        value: float,
-        gap: float,
-    ) -> StructureStep:
-        """An Ω that compiled rounds found, with its share of F and its gap."""
-        return StructureStep(precision, covariance, value, gap)
+    def found(self, scale: StructureScale, step: StructureStep, log_determinant: float) -> StructureStep:
+        """An Ω that compiled rounds found, with what makes the next update cheaper."""
+        return step
 
     def profile(self) -> Penalty | None:
         """The penalty of the weights that is left with Ω at its best, where that is convex and known."""

@@ -26,10 +26,9 @@ from scipy.sparse.csgraph import connected_components
 from mssl._typing import Array, Index
 from mssl._validation import warn
 from mssl.glasso.solver import GraphicalLassoResult, Problem, gap_of, solve
-from mssl.model.task_matrix import submatrix
+from mssl.model.task_matrix import DENSE_UP_TO, submatrix
 
 _PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
-_LARGE = 4000  # from this many tasks, the tables of one component take gigabytes, and a round takes minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ def update(
     """The best precision for a moment to the absolute gap ``tol``, its inverse, gap and value."""
     single, groups = _components(precision, S.links)
     largest = max(map(len, groups), default=0)
-    if largest > _LARGE:
+    if largest > 2 * DENSE_UP_TO:  # tables of gigabytes, and minutes a round
         warn(
             f"The graph joins {largest} of {len(S.Q)} tasks, whose tables take {40 * largest**2 / 2**30:.1f} GiB and "
             "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components."

@@ -35,14 +35,8 @@ class Independent(FixedStructure):
     alpha: Any = 1.0
 
     def check(self, n_tasks: int) -> None:
-        check_array(
-            "Independent: alpha",
-            self.alpha,
-            (),
-            (n_tasks,),
-            low=0,
-            remedy="Give one number for all tasks or one per task.",
-        )
+        remedy = "Give one number for all tasks or one per task."
+        check_array("Independent: alpha", self.alpha, (), (n_tasks,), low=0, remedy=remedy)
 
     def initial(self, scale: StructureScale) -> StructureStep:
         strengths = np.broadcast_to(np.asarray(self.alpha, dtype=float), (scale.n_tasks,))

@@ -127,18 +127,18 @@ class LatentSparsePrecision(SparseGraph):
         parts = step.warm
         if parts is None:
             parts = LatentParts(step.precision, np.zeros_like(step.precision), np.zeros_like(step.precision))
-        value, gap = problem.certify(problem.scaled(parts))
+        value, gap = problem.certify(problem.scaled(parts, problem.size))
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
     def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         problem, weight = _Scaled(self, S, scale), self.weight(scale)
         before = self.certify(S, step, scale)
-        parts = None if step.warm is None else problem.scaled(step.warm)
+        parts = None if step.warm is None else problem.scaled(step.warm, problem.size)
         found = problem.solve(parts, tol / weight)
         if found is None or weight * found[1] > before.value:
             return before
-        parts, value, gap = problem.unscaled(found[0]), *found[1:]
+        parts, value, gap = problem.scaled(found[0], 1 / problem.size), *found[1:]
         precision = parts.sparse - parts.low_rank
         covariance = linalg.cho_solve(linalg.cho_factor(precision, lower=True), np.eye(len(precision)))
         return StructureStep(precision, (covariance + covariance.T) / 2, weight * value, weight * gap, parts)
@@ -157,13 +157,9 @@ class _Scaled:
         self.latent = structure.latent * (scale.variances + floors) / root**2
         self.constant = 2.0 * float(np.log(root).sum())
 
-    def scaled(self, parts: LatentParts) -> LatentParts:
-        """Parts in the units of this problem."""
-        return LatentParts(parts.sparse * self.size, parts.low_rank * self.size, parts.dual / self.size)
-
-    def unscaled(self, parts: LatentParts) -> LatentParts:
-        """The inverse of :meth:`scaled`."""
-        return LatentParts(parts.sparse / self.size, parts.low_rank / self.size, parts.dual * self.size)
+    def scaled(self, parts: LatentParts, units: Array) -> LatentParts:
+        """Parts in other units: those of this problem are ``size``, and 1 / ``size`` leads back."""
+        return LatentParts(parts.sparse * units, parts.low_rank * units, parts.dual / units)
 
     def value(self, S: Array, L: Array) -> float:
         """The objective in the user's units; infinite where S − L is not positive definite."""

@@ -2,7 +2,7 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -265,15 +265,7 @@ class SparsePrecision(SparseGraph):
             "rounds; what a fit has reached by then is its best point, with its certificate."
         )
 
-    def found(
-        self,
-        scale: StructureScale,
-        precision: Array,
-        covariance: Array,
-        log_determinant: float,
-        value: float,
-        gap: float,
-    ) -> StructureStep:
-        weight = self.weight(scale)
-        warm = GraphicalLassoResult.of(precision, covariance, log_determinant, gap / weight, value / weight)
-        return StructureStep(precision, covariance, value, gap, warm)
+    def found(self, scale: StructureScale, step: StructureStep, log_determinant: float) -> StructureStep:
+        certificate = (step.gap / self.weight(scale), step.value / self.weight(scale))
+        warm = GraphicalLassoResult.of(step.precision, step.covariance, log_determinant, *certificate)
+        return replace(step, warm=warm)
