@@ -266,6 +266,5 @@ class SparsePrecision(SparseGraph):
         )
 
     def found(self, scale: StructureScale, step: StructureStep, log_determinant: float) -> StructureStep:
-        certificate = (step.gap / self.weight(scale), step.value / self.weight(scale))
-        warm = GraphicalLassoResult.of(step.precision, step.covariance, log_determinant, *certificate)
-        return replace(step, warm=warm)
+        weight, known = self.weight(scale), (step.precision, np.asarray(step.covariance), log_determinant)
+        return replace(step, warm=GraphicalLassoResult.of(*known, step.gap / weight, step.value / weight))
