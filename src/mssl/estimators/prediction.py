@@ -304,8 +304,8 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         columns = self._columns()
         found = {}
         for place, name in enumerate(columns.names):
-            shares = columns.shares(place)
-            effects = self._mapped(columns.typical(place)) @ self.coef_.T
+            rows, shares = columns.typical(place)
+            effects = self._mapped(rows) @ self.coef_.T
             spread = shares @ (effects - shares @ effects) ** 2
             found[name] = float(np.sqrt(spread.mean()))
         return found
@@ -435,22 +435,16 @@ class Columns:
         rows[:, own[-1:] if schema.indicator else []] = 0.0
         return x, rows
 
-    def typical(self, place: int) -> Array:
-        """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean."""
-        own = np.flatnonzero(self.of == place)
-        if self.schemas[place].categories is not None:
-            return self.grid(place, 0)[1]
-        rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
-        rows[:, own[0]] = self.quantiles[1:, own[0]]
-        return rows
+    def typical(self, place: int) -> tuple[Array, Array]:
+        """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean.
 
-    def shares(self, place: int) -> Array:
-        """Weights of the typical rows: equal for quantiles, the share of each level in training for levels."""
-        schema = self.schemas[place]
+        With their weights: equal for quantiles, the share of each level in training for levels.
+        """
+        own, schema = np.flatnonzero(self.of == place), self.schemas[place]
         if schema.categories is None:
-            kept = len(self.quantiles) - 1  # the first is the mean
-            return np.full(kept, 1.0 / kept)
-        own: Index = np.flatnonzero(self.of == place)[: schema.width]
-        known = np.clip(self.quantiles[0, own], 0.0, 1.0)
+            rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
+            rows[:, own[0]] = self.quantiles[1:, own[0]]
+            return rows, np.full(len(rows), 1.0 / len(rows))
+        known = np.clip(self.quantiles[0, own[: schema.width]], 0.0, 1.0)
         shares = known if len(known) == len(schema.categories) else np.r_[max(0.0, 1.0 - known.sum()), known]
-        return np.asarray(shares / shares.sum())
+        return self.grid(place, 0)[1], shares / shares.sum()
