@@ -132,30 +132,21 @@ def _by_steps(line: str) -> str:
 
 
 def _shorten(group: ElementTree.Element) -> None:
-    """Join groups side by side with the same attributes, and write what their parts have in common once."""
-    merged: list[ElementTree.Element] = []
+    """Write what the parts of groups have in common once, and a mark on a single part on that part."""
     for part in group:
-        if merged and part.tag == "g" == merged[-1].tag and part.attrib == merged[-1].attrib:
-            merged[-1].extend(part)
-        else:
-            merged.append(part)
-    for part in merged:
         _shorten(part)
     if group.tag == "g":
-        _hoist(group, merged, ("clip-path",))
-        # A mark on a single part is written on that part.
-        for k, part in enumerate(merged):
-            if part.tag == "g" and len(part) == 1 and "data-of" in part.attrib and "clip-path" not in part.attrib:
+        for k, part in enumerate(group):
+            if part.tag == "g" and len(part) == 1 and "data-of" in part.attrib:
                 part[0].attrib |= part.attrib
-                merged[k] = part[0]
-        _hoist(group, merged, _INHERITED)
-    group[:] = merged
+                group[k] = part[0]
+        _hoist(group)
 
 
-def _hoist(group: ElementTree.Element, parts: list[ElementTree.Element], keys: Collection[str]) -> None:
+def _hoist(group: ElementTree.Element) -> None:
     """Move the commonest value of each attribute from the parts to their group, where every part has a value."""
-    drawn = [part for part in parts if part.tag != "defs"]
-    for key in keys:
+    drawn = [part for part in group if part.tag != "defs"]
+    for key in ("clip-path", *_INHERITED):
         said = Counter(part.get(key) for part in drawn)
         value, often = said.most_common(1)[0] if said else (None, 0)
         if value is None or None in said or often < 2 or key in group.attrib or (key == "clip-path" and len(said) > 1):
