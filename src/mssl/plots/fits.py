@@ -402,7 +402,7 @@ def plot_transfer(
                 support.marked(bar, "bar", [k])
     ax.axvline(0, color=GREY, lw=0.6)
     ax.set(ylim=(len(order) - 0.4, -0.6), xlabel=label)
-    name_ticks(ax.yaxis, [names[k] for k in order], support.size_in_points(ax)[1], "tasks, best first")
+    name_ticks(ax.yaxis, [names[k] for k in order], "tasks, best first")
     support.legend_above(ax, 2)
     return ax
 
@@ -467,10 +467,10 @@ def plot_box(
         ax.boxplot(table, positions=places, boxprops={"facecolor": color, "lw": 0.5}, **look)
     ax.set_ylabel(label)
     if not per_task:
-        name_ticks(ax.xaxis, list(tables), support.size_in_points(ax)[0], "method")
+        name_ticks(ax.xaxis, list(tables), "method")
         return ax
     ax.set_xlim(-0.6, groups - 0.4)
-    name_ticks(ax.xaxis, as_names(tasks, groups, "tasks"), support.size_in_points(ax)[0], "task")
+    name_ticks(ax.xaxis, as_names(tasks, groups, "tasks"), "task")
     support.legend_above(ax, 4, handles=support.patches(dict(zip(map(drawn, tables), PALETTE, strict=False))))
     return ax
 

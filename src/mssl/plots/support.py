@@ -155,17 +155,17 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
     return float(box.width * scale), float(box.height * scale)
 
 
-def name_ticks(axis: matplotlib.axis.Axis, names: Sequence[object], length: float, what: str) -> None:
-    """Put a name at each of the ticks 0, 1, … of an axis `length` points long, or say how many there are."""
-    count = len(names)
-    room = length / max(count, 1)
+def name_ticks(axis: matplotlib.axis.Axis, names: Sequence[object], what: str) -> None:
+    """Put a name at each of the ticks 0, 1, … of an axis, or say how many there are."""
+    count, across = len(names), axis is axis.axes.xaxis
+    room = size_in_points(axis.axes)[0 if across else 1] / max(count, 1)
     if room < 4.6:
         axis.set_ticks([])
         axis.set_label_text(f"{count} {what}")
         return
     font = float(np.clip(0.85 * room, 4.0, NORMAL - 1))
     texts = [drawn(name) for name in names]
-    crowded = axis is axis.axes.xaxis and 0.65 * font * max(map(len, texts), default=0) > 0.9 * room
+    crowded = across and 0.65 * font * max(map(len, texts), default=0) > 0.9 * room
     axis.set_tick_params(length=0)
     axis.set_ticks(range(count), texts, fontsize=font, rotation=90 if crowded else 0)
     axis.set_label_text(what)
@@ -262,9 +262,8 @@ def heat(
     marked(ax.patch, "cells")
     setattr(ax, _MATRIX, values)
     colour_bar(drawing, label, ax=ax, pad=0.03, fraction=0.046)
-    width, height = size_in_points(ax)
-    name_ticks(ax.yaxis, rows[0], height, rows[1])
-    name_ticks(ax.xaxis, columns[0], width, columns[1])
+    name_ticks(ax.yaxis, *rows)
+    name_ticks(ax.xaxis, *columns)
 
 
 def shown_matrix(ax: Axes) -> Array:
