@@ -185,6 +185,17 @@ def test_graphs_without_edges_are_drawn(plot, K):
     assert ax.get_legend() is None
 
 
+@pytest.mark.parametrize("plot", [plots.plot_graph, plots.plot_chord])
+def test_what_is_said_below_a_graph_is_not_cut(plot):
+    data = make_clustered_tasks(random_state=0)
+    ax = plot(MSSLRegressor(0.4).fit(data.X, data.y, tasks=data.tasks))
+    assert "22 relations among 78 pairs" in ax.get_xlabel().replace("\n", " ")
+    render(ax)
+    words, figure = ax.xaxis.label.get_window_extent(), ax.figure.bbox
+    assert figure.x0 <= words.x0
+    assert words.x1 <= figure.x1
+
+
 # Heat maps
 
 

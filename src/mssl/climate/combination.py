@@ -181,9 +181,7 @@ def combine(
         observations = grids.open_field(observations, variable)
     given = grids.choose(observations, variable, "The observation")
     observed, grid, at_sea = _observed(given, region, land_only)
-    units = observed.attrs.get("units")
-    observed = grids.monthly(observed)
-    fields = {}
+    units, fields = given.attrs.get("units"), {}
     for name, field in members.items():
         converted = grids.to_units(field, units, f"member {name!r}")
         fields[name] = grids.monthly(grids.to_cells(converted, observed, regrid, f"member {name!r}"))
@@ -248,10 +246,8 @@ def month_means(values: Array, months: Index, known: Mask) -> Array:
 def _observed(
     given: DataArray, region: tuple[float, float, float, float] | None, land_only: bool
 ) -> tuple[DataArray, tuple[Array, Array] | None, int]:
-    """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
-    data = grids.pick(given, None, "The observation", turned=False)
-    units = data.attrs.get("units")
-    data = grids.select_region(data, region)
+    """The observation by months and locations, latitudes and longitudes of its grid (or None), and cells at sea."""
+    data = grids.select_region(grids.pick(given, None, "The observation", turned=False), region)
     grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
     data = grids.to_locations(data)
     cells = data.sizes["location"]
@@ -261,8 +257,7 @@ def _observed(
         raise DataError(
             "No location lies in the region and on land; give another region, or keep the sea (--all-cells)."
         )
-    data.attrs["units"] = units
-    return data, grid, cells - data.sizes["location"]
+    return grids.monthly(data), grid, cells - data.sizes["location"]
 
 
 def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> None:
@@ -551,10 +546,10 @@ def to_dataset(bunch: Bunch, *, calendar: str = "standard", units: str = "degC")
             "member": np.asarray(bunch.feature_names).astype(str),
         },
     )
-    if getattr(bunch, "coordinates", None) is not None:
-        lat, lon = np.asarray(bunch.coordinates).T
-        data = data.assign_coords(lat=("location", lat), lon=("location", lon))
-    return data
+    if bunch.get("coordinates") is None:
+        return data
+    lat, lon = np.asarray(bunch.coordinates).T
+    return data.assign_coords(lat=("location", lat), lon=("location", lon))
 
 
 def write_dataset(data: Field, path: str | Path) -> Path:

@@ -139,7 +139,7 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
 def note(ax: Axes, *parts: str) -> None:
     """Say below the drawing what it does not show, in lines that its place is wide enough for."""
     points = 72 * ax.figure.figure.get_figwidth() * ax.get_position(original=True).width
-    letters = max(20, int(points / (0.5 * float(ax.xaxis.label.get_fontsize()))))
+    letters = max(20, int(points / (0.55 * float(ax.xaxis.label.get_fontsize()))))
     lines = [ax.get_xlabel(), fill("; ".join(filter(None, parts)), letters)]
     ax.set_xlabel("\n".join(filter(None, lines)))
 
