@@ -183,15 +183,11 @@ def _row(row: Row, columns: list[Column], k: int) -> Html:
 
 def render(content: Content, sections: Sequence[Section]) -> str:
     """Return the page as text."""
-    template, look, script = (
-        files("mssl.report").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
-    )
-    parts = (
-        tag(
-            "section", tag("h2", Html(s.title), id=f"{s.key}-title"), s.body, id=s.key, aria_labelledby=f"{s.key}-title"
-        )
-        for s in sections
-    )
+    folder, parts = files("mssl.report"), []
+    template, look, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    for key, title, body, _ in sections:
+        heading = tag("h2", Html(title), id=f"{key}-title")
+        parts.append(tag("section", heading, body, id=key, aria_labelledby=f"{key}-title"))
     return Template(template).substitute(
         hash=b64encode(sha256(script.encode()).digest()).decode(),
         title=Html(content.title),
