@@ -225,19 +225,16 @@ def configured(template: E, params: Params) -> E:
 
     A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, is the part's alpha.
     """
-    model, opened = shallow_copy(template), set()
+    model = shallow_copy(template)
     for name, value in params.items():
         whole, _, inner = name.partition("__")
         part = getattr(model, whole)
-        if not (inner or (isinstance(part, BaseEstimator) and isinstance(value, Real))):
+        opened = isinstance(part, BaseEstimator)
+        if inner or (opened and isinstance(value, Real)):
+            inside = configured(part if opened else model._part(whole, part), {inner or "alpha": value})
+            setattr(model, whole, inside)
+        else:
             setattr(model, whole, value)
-            continue
-        if whole not in opened:
-            part = shallow_copy(part) if isinstance(part, BaseEstimator) else model._part(whole, part)
-            setattr(model, whole, part)
-            opened.add(whole)
-        first, _, deeper = (inner or "alpha").partition("__")
-        setattr(part, first, configured(getattr(part, first), {deeper: value}) if deeper else value)
     return model
 
 

@@ -265,7 +265,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             raise refused("subsample", "samples", "moments have no rows to halve: 'features'")
         if moments.n_folds < 2:
             raise DataError("The moments are of all rows together; make them in folds (n_folds=5) to cross-validate.")
-        if getattr(template, "features", None) == "auto":
+        if template.features == "auto":
             template.features = "linear"
         data = moments.to_tasks()
         held_out = np.arange(moments.n_folds)[:, None] == data.groups
