@@ -351,9 +351,7 @@ class MultiTaskEstimator(TaskEstimator):
         W, level, mean = prepared.user_weights(result) if weights is None else weights
         coef, intercept = typed(W, level, data.dtype)
         unseen = coef.mean(axis=0)
-        level = intercept
-        if prepared.design is not None:
-            level = level + np.einsum("kd,kd->k", prepared.design.centres, coef - unseen)
+        level = intercept + np.einsum("kd,kd->k", prepared.design.centres, coef - unseen)
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = spec.structure.graph(result.structure)
         own = proper.diagonal()

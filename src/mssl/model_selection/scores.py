@@ -116,7 +116,7 @@ class Dataset:
                     warnings.filterwarnings("ignore", "All targets of", UserWarning)
                 plain = replace(settings, shared_mean=False)
                 made = prepare(self.rows, spec.loss, plain, needs_start=needs_start, free_units=spec.free_units)
-            if not (on_residuals or made.design is None or made.rows is not None or made.base.by_rows):
+            if not (on_residuals or made.rows is not None or made.base.by_rows):
                 # Grams have taken the place of the standardised features, a second copy of the data.
                 base = made.base.replaced(source=None) if made.base.formed else made.base
                 made = replace(made, base=base, design=made.design.without_rows(), data=None)
