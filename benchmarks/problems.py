@@ -357,8 +357,8 @@ class WholeFit(Problem):
         known = step.warm and replace(step.warm, covariance=inverse, log_determinant=log_determinant)
         step = StructureStep(omega, inverse, warm=known)
         coupling = self.structure.couple(step)
-        step = problem.step(coupling)  # type: ignore[attr-defined]
-        gap = step.certificate(W, step.gradient(W))
+        weights = problem.step(coupling)  # type: ignore[attr-defined]
+        gap = weights.certificate(W, weights.gradient(W))
         step = self.structure.certify(self.structure.moment(W, self.frame), step, self.frame)
         return problem.value(W) + step.value, gap + step.gap
 

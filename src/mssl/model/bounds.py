@@ -101,11 +101,13 @@ class WeightBound:
 
         ``values`` are the losses of the tasks at W for least squares, where they are known: a singular C needs them.
         """
-        if not self.penalty.convex:
-            return self._largest_violation(W, G)
-        if self.covariance is not None:
+        if self.curved:
             return self._curved(W, G)
-        return np.inf if self.loss is None else self._scaled(W, G, self.loss, values)
+        if self.loss is None:
+            return np.inf
+        if self.certified:
+            return self._scaled(W, G, self.loss, values)
+        return relative_violation(G + self.penalty.subgradient(W, G), *self.loss.at_zero())
 
     def _curved(self, W: Array, G: Array) -> float:
         penalty = self.penalty
@@ -134,11 +136,6 @@ class WeightBound:
         if np.any(free):
             gaps = np.where(free, components.violations(G + self.penalty.subgradient(W, G), *loss.at_zero()), gaps)
         return float(np.maximum(gaps, 0.0).sum())
-
-    def _largest_violation(self, W: Array, G: Array) -> float:
-        if self.loss is None:
-            return np.inf
-        return relative_violation(G + self.penalty.subgradient(W, G), *self.loss.at_zero())
 
 
 def quadratic_duality(values: Array, along: Array, scales: Array) -> Array:

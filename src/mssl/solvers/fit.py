@@ -363,12 +363,12 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
         return diagonal_start(problem, structure, scale, W, lower=structure.floors(scale), max_inner=max_inner)
     floors = structure.floors(scale)
     v = prepared.signal + floors
-    closed = isinstance(problem, CoefficientProblem) and problem.is_least_squares and tau == 0
     if prepared.spectra is not None:
         v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
     scale = replace(scale, variances=v)
-    if closed:
-        return scale, W
+    plain = isinstance(problem, CoefficientProblem) and not problem.penalised and problem.ridge is None
+    if plain and prepared.rows is None and tau == 0 and structure.relates != "pooled":
+        return scale, W  # nothing but the coupling is added to least squares
     if prepared.rows is not None:
         max_inner = min(max_inner, MOST_STEPS)
     return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)

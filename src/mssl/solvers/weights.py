@@ -178,16 +178,10 @@ class CoefficientProblem:
         """The loss as a function of the unknowns."""
         return self.source.of_unknowns(self.unknowns)
 
-    @cached_property
+    @property
     def penalised(self) -> bool:
         """Whether there is any penalty besides a ridge."""
         return not (isinstance(self.penalty, EntrywisePenalty) and self.penalty.absent)
-
-    @property
-    def is_least_squares(self) -> bool:
-        """Whether nothing but the coupling is added to least squares."""
-        added = self.penalised or self.unknowns.pooled or self.ridge is not None
-        return not added and isinstance(self.source, Quadratic)
 
     @cached_property
     def rule(self) -> Rule:
