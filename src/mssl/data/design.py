@@ -66,20 +66,19 @@ class DenseBlocks:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
         totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
-        # Sums of what is apart from the first row have more digits than those of the values: constants become zero.
-        first = X[bounds[:-1]] if centre else np.zeros((K, d))
         # Stacks that fit the cache are transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks():
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, d)
             # With more rows at a time, the strides are so long that every number misses the cache.
             for lo in range(0, rows.shape[1], step):
-                part = rows[:, lo : lo + step].transpose(0, 2, 1)
-                np.subtract(part, first[tasks, :, None], out=stack[:, :, lo : lo + step])
-            away = blocks._sums(stack, weights, tasks) / np.where(totals[tasks] > 0, totals[tasks], 1.0)
-            means[tasks] = first[tasks] + away
+                stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
+            table, even = blocks._table(weights, tasks)
+            # NumPy sums in pairs, with the digits to tell that a column is constant.
+            sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
+            means[tasks] = sums / np.where(totals[tasks] > 0, totals[tasks], 1.0)
             if centre:
-                np.subtract(stack, away[:, :, None], out=stack)
+                np.subtract(stack, means[tasks, :, None], out=stack)
         return blocks, means
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
@@ -105,6 +104,11 @@ class DenseBlocks:
         table = values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(len(stack), -1, 1)
         return np.asarray(np.matmul(stack, table)[:, :, 0])
 
+    def _table(self, c: Array, tasks: slice) -> tuple[Array, bool]:
+        """Weights of the rows of a stack as (tasks, 1, n), and whether all rows of a task have the same."""
+        table = c[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, 1, -1)
+        return table, bool(np.all(table == table[:, :, :1]))
+
     def divide(self, scales: Array) -> None:
         if np.any(scales != 1):
             for _, stack in self.stacks():
@@ -120,11 +124,9 @@ class DenseBlocks:
         out = np.empty((len(self.bounds) - 1, self.d))
         for tasks, stack in self.stacks():
             part = stack - means[tasks, :, None] if np.any(means[tasks]) else stack
-            table = c[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(len(stack), -1)
-            even = np.all(table == table[:, :1])
-            out[tasks] = (
-                np.vecdot(part, part) * table[:, :1] if even else np.einsum("kdn,kdn,kn->kd", part, part, table)
-            )
+            table, even = self._table(c, tasks)
+            sums = np.vecdot(part, part) * table[:, 0, :1] if even else np.einsum("kdn,kdn,kjn->kd", part, part, table)
+            out[tasks] = sums
         return out
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
@@ -150,7 +152,7 @@ class DenseBlocks:
 
         def fill(group: tuple[slice, Array]) -> None:
             tasks, stack = group
-            _weighted_products(stack, c[self.bounds[tasks.start] : self.bounds[tasks.stop]], out[tasks])
+            _weighted_products(stack, *self._table(c, tasks), out[tasks])
             sums[tasks] = self._sums(stack, c, tasks)
             products[tasks] = self._sums(stack, r, tasks)
 
@@ -245,7 +247,9 @@ class SparseBlocks:
             block, weights = self.matrix[rows, k * d : (k + 1) * d], c[rows]
             # A sparse product costs about twenty times a dense one per multiplication.
             if 20.0 * block.nnz * block.nnz > (block.shape[0] * d) ** 2:
-                _weighted_products(np.ascontiguousarray(block.toarray().T)[None], weights, out[k : k + 1])
+                _weighted_products(
+                    np.ascontiguousarray(block.toarray().T)[None], weights[None, None], False, out[k : k + 1]
+                )
             else:
                 out[k] = (block.T @ (block * weights[:, None])).toarray()
         return out, self.transposed(c), self.transposed(r)
@@ -254,10 +258,8 @@ class SparseBlocks:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
 
 
-def _weighted_products(stack: Array, c: Array, out: Array) -> None:
-    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack into out. NumPy calls syrk for A Aᵀ."""
-    table = c.reshape(len(stack), 1, -1)
-    even = bool(np.all(table == table[:, :, :1]))
+def _weighted_products(stack: Array, table: Array, even: bool, out: Array) -> None:
+    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack into out, for weights (tasks, 1, n). NumPy calls syrk for A Aᵀ."""
     root = stack if even else stack * np.sqrt(table)
     np.matmul(root, root.transpose(0, 2, 1), out=out)
     if even:
