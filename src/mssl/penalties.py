@@ -12,7 +12,7 @@ their proximal map.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -248,8 +248,7 @@ class L1(Penalty):
         return self.alpha * np.sqrt(noise_precisions)
 
     def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
-        strengths = np.broadcast_to(self.thresholds(noise_precisions)[:, None], curvatures.shape)
-        return EntrywisePenalty(np.array(strengths), positive=self.positive)
+        return replace(super().entrywise(noise_precisions, curvatures), positive=self.positive)
 
     def norm(self, W: Array) -> float:
         return float(np.abs(W).sum())
@@ -345,8 +344,8 @@ class AdaptiveL1(L1):
         if self.weights is not None and weights.shape not in ((d,), (K, d)):
             allowed = f"give one number for each feature, shape ({d},), or for each weight, shape ({K}, {d})"
             raise ParameterError(f"AdaptiveL1: weights is an array of shape {weights.shape}; {allowed}.")
-        strengths = _product(self.thresholds(noise_precisions)[:, None], np.broadcast_to(weights, curvatures.shape))
-        return EntrywisePenalty(strengths, positive=self.positive)
+        equal = super().entrywise(noise_precisions, curvatures)
+        return replace(equal, strengths=_product(equal.strengths, weights))
 
     def norm(self, W: Array) -> float:
         return type(self)(1.0, self.weights).value(W)
@@ -407,7 +406,7 @@ class MCP(L1):
         if self.convex or not mean.all():
             return convex
         concavities = np.broadcast_to(self.concavity / mean[:, None], curvatures.shape)
-        return EntrywisePenalty(convex.strengths, MINIMAX_CONCAVE, np.array(concavities), self.positive)
+        return replace(convex, code=MINIMAX_CONCAVE, concavities=np.array(concavities))
 
 
 class L21(Penalty):

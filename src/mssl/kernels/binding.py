@@ -168,25 +168,21 @@ class Function:
 
         return [number(size) if size else None for *_, size in self.arrays]
 
-    def passed(self, *values: Any) -> list[Any]:
-        """The arguments as C takes them, checked."""
+    def __call__(self, *values: Any) -> Any:
+        """Check the arguments, and call with them as C takes them."""
         spans: list[Span] = []
-        answer, sizes = list(values), self.sizes(*[values[place] for place in self.places.values()])
+        passed, sizes = list(values), self.sizes(*[values[place] for place in self.places.values()])
         for (place, dtype, written, _), size in zip(self.arrays, sizes, strict=True):
             value = values[place]
             if value is not None:
-                answer[place] = _address(value, dtype, written, size, spans)
+                passed[place] = _address(value, dtype, written, size, spans)
         for place in self.records:
             value = values[place]
             if isinstance(value, Record):
                 spans += value.spans
-                answer[place] = _start_of(value)
+                passed[place] = _start_of(value)
         _check_apart(spans)
-        return answer
-
-    def __call__(self, *values: Any) -> Any:
-        """Check and call."""
-        return self.call(*self.passed(*values))
+        return self.call(*passed)
 
 
 class _Library:

@@ -116,6 +116,7 @@ static void fill_tables(state *s) {
     const int64_t m = s->m;
     for (int64_t a = 0; a < m; a++)
         for (int64_t b = 0; b < m; b++) s->S[a * m + b] = moment(s, a, b), s->L[a * m + b] = price(s, a, b);
+    s->filled = 1;
 }
 
 /* Row j of the scaled S and L; they stay valid until the next call. */
