@@ -19,7 +19,7 @@ from sklearn.base import clone
 from mssl._typing import Array, Mask
 from mssl._validation import check_array, check_number, check_whole_number, finite, refused
 from mssl.data.design import Design
-from mssl.data.inputs import SAFE_POWERS, check_sizes
+from mssl.data.inputs import check_sizes
 from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import DataError, ParameterError
 from mssl.kernels.threads import threads_for
@@ -47,6 +47,7 @@ from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
 
+_FOURTH_POWERS = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
@@ -270,7 +271,7 @@ def build_design(data: TaskData, settings: Settings) -> Design:
     if not settings.scale_features:
         told = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
         remedy = "Use features='linear', or other units (and penalties to suit)."
-        check_sizes(design.stored.largest(), SAFE_POWERS, told, remedy)
+        check_sizes(design.stored.largest(), _FOURTH_POWERS, told, remedy)
     factors, given = np.ones(data.n_features), settings.penalty_factor
     if given:
         check_array("penalty_factor", given, (None,), low=0)
