@@ -189,8 +189,9 @@ class Moments:
         kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
         lead = () if n_folds is None else (n_folds,)
         none, wide = np.zeros((*lead, 0)), np.zeros((*lead, 0, len(kept)))
-        xx = np.zeros((*wide.shape, len(kept)))
-        return cls(none, wide, none, xx, wide, none, np.empty(0), columns, _names([columns[j] for j in kept]))
+        xx, own = np.zeros((*wide.shape, len(kept))), [columns[j] for j in kept]
+        names = np.asarray(own, dtype=object) if all(isinstance(name, str) for name in own) else None
+        return cls(none, wide, none, xx, wide, none, np.empty(0), columns, names)
 
     @classmethod
     def from_chunks(
@@ -453,10 +454,6 @@ def _columns_of(X: object) -> tuple[Hashable, ...]:
         return tuple(X.columns)
     shape = as_rows(X).shape
     return tuple(range(shape[1])) if len(shape) == 2 else ()
-
-
-def _names(columns: Sequence[object]) -> Labels | None:
-    return np.asarray(columns, dtype=object) if all(isinstance(name, str) for name in columns) else None
 
 
 def _of_chunk(
