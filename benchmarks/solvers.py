@@ -288,7 +288,7 @@ def paper_fit(problem: WholeFit, tol: float) -> Any:
     """The algorithm as printed: W = 0, Ω = I, FISTA, ADMM from anew, each step to the accuracy that is needed."""
     prepared, structure, _ = with_fista(problem, tol)
     step_problem, frame = prepared.problem(problem.penalty), problem.frame
-    K, d = step_problem.n_tasks, step_problem.n_features
+    K, d = prepared.base.linear.shape
     W, step, size = np.zeros((K, d)), StructureStep(np.eye(K), np.eye(K)), 1.0
     while True:
         weights = fista(
