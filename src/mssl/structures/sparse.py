@@ -25,12 +25,12 @@ from mssl.structures.known import KnownEdges, known_edges
 # exactly, and changes a precision by about a thousandth otherwise.
 RESIDUAL_FLOOR = 1e-3
 
-# Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, FLOOR_PER_TASK · K / d). Clustered, low
+# Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, K / (FULL_FLOOR · d)). Clustered, low
 # rank and unrelated weights with d = 20, 100 rows per task and K = 10 … 500: within a few percent of the best floor
 # where a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto"
 # 2 %. On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
 LEAST_FLOOR = 1 / 8
-FLOOR_PER_TASK = 1 / 10
+FULL_FLOOR = 10  # tasks per feature at which the floor is the sampling variance itself
 
 # A graph step of more sweeps than this, with more tasks than this, warns that it is slow: usual steps take 2 to 40.
 # ADMM has as many iterations for a step, which most need; where they are not enough, descent goes on from there.
@@ -90,7 +90,7 @@ class SparseGraph(Structure):
             return RESIDUAL_FLOOR * scale.variances
         share = self.variance_floor
         if isinstance(share, str):
-            share = max(LEAST_FLOOR, FLOOR_PER_TASK * len(scale.variances) / scale.n_rows)
+            share = max(LEAST_FLOOR, len(scale.variances) / (FULL_FLOOR * scale.n_rows))
         return share * scale.sampling_variances
 
     def roots(self, scale: StructureScale) -> Array:
