@@ -37,6 +37,7 @@ from mssl.kernels.threads import spread
 
 MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
+_ALL_BUT_EQUAL = 1e-6  # share of its mean below which a row's distance from it has too few digits: a safeguard
 # Numbers of a temporary block, 2 MiB: larger ones leave the cache of a core while they are transposed, averaged and
 # centred, smaller ones cost calls of NumPy.
 _CHUNK = 2**18
@@ -79,6 +80,10 @@ class DenseBlocks:
             means[tasks] = sums / np.where(totals[tasks] > 0, totals[tasks], 1.0)
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
+                # Where rows are all but equal the mean's rounding shows beside their differences: centre them again.
+                if np.any(np.abs(stack[:, :, :1]) < _ALL_BUT_EQUAL * np.abs(means[tasks, :, None])):
+                    sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
+                    np.subtract(stack, (sums / np.where(totals[tasks] > 0, totals[tasks], 1.0))[:, :, None], out=stack)
         return blocks, means
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
