@@ -107,8 +107,8 @@ def run_ep(rows: GLMProblem, prior: Prior, dual: bool = False):
     """EP at a fixed prior to its fixed point: −2 log Z, derivatives."""
     found = climb_sites(rows, prior, DualRoute if dual else MeanRoute, gain=1e-16, learn=False)
     assert found.converged
-    settled, derivatives = found.point.settled, found.point.settled.told.derivatives(prior)
-    return derivatives.value + settled.correction, derivatives, settled.told.posterior(prior)
+    settled, derivatives = found.point.settled, found.point.settled.solution.derivatives(prior)
+    return derivatives.value + settled.correction, derivatives, settled.solution.posterior(prior)
 
 
 @pytest.mark.parametrize("y", [(1, 0, 1), (1, 1, 1), (0, 0, 1)])
@@ -278,7 +278,7 @@ def test_a_separable_problem_ends_with_finite_hyperparameters() -> None:
     found = climb_sites(rows, prior, MeanRoute)
     assert found.converged
     assert found.point.prior.mean_variances.max() < 1e4
-    coef = found.point.settled.told.posterior(found.point.prior).coef
+    coef = found.point.settled.solution.posterior(found.point.prior).coef
     assert np.isfinite(coef).all()
     signs = np.concatenate([x @ w for x, w in zip(X, coef, strict=True)]) > 0
     assert np.mean(signs == (y > 0.5)) > 0.95
@@ -310,4 +310,4 @@ def test_heavy_and_light_rows_that_can_be_separated_end_with_finite_numbers(seed
     found = climb_sites(rows, prior, MeanRoute)
     assert found.converged
     assert found.point.prior.own_variances.max() < 1e5
-    assert np.isfinite(found.point.settled.told.posterior(found.point.prior).coef).all()
+    assert np.isfinite(found.point.settled.solution.posterior(found.point.prior).coef).all()

@@ -1,15 +1,16 @@
-r"""One climb for all that is learned by likelihood: quasi-Newton steps in logarithms and in matrices' own frames.
+r"""The optimiser of marginal likelihoods: L-BFGS in log variances and in a covariance's own coordinates.
 
-The objective is :math:`-2\log Z` plus the price of the hyperparameters. Its slope in the logarithm of a variance θ is
-:math:`\theta (A - C)`, where A and C, both at least 0, are the derivatives of its concave and of its convex part. The
-minorise–maximise step minimises :math:`\theta A e^{z} + \theta C e^{-z}`, whose curvature is
+The objective is :math:`-2\log Z` plus the penalties of the hyperpriors. Its gradient in the logarithm of a variance θ
+is :math:`\theta (A - C)`. Here A and C, both non-negative, are the derivatives of the concave part and, with the sign
+changed, of the convex part. The minorise–maximise (MM) step minimises :math:`\theta A e^{z} + \theta C e^{-z}`, whose
+curvature is
 
 .. math:: m = \theta (A + C) .
 
-L-BFGS takes 1/m as the inverse Hessian that it starts from, afresh in every step: the first step is the
-minorise–maximise step in logarithms, and later ones learn what that neglects. A covariance T moves in its own frame,
-:math:`T \leftarrow L (I + S + \tfrac12 S^2) L^\top` with :math:`T = L L^\top`. There the slope is
-:math:`L^\top (A - C) L`, and the curvature of :math:`S_{ij}` the mean of the i-th and the j-th diagonal entry of
+In every step L-BFGS uses 1/m as its initial inverse Hessian. The first step is thus the MM step in logarithms; later
+steps add curvature information. A covariance T moves in its own frame,
+:math:`T \leftarrow L (I + S + \tfrac12 S^2) L^\top` with :math:`T = L L^\top`. The gradient in this frame is
+:math:`L^\top (A - C) L`. The curvature of :math:`S_{ij}` is the mean of the i-th and the j-th diagonal entry of
 :math:`L^\top (A + C) L`.
 
 References
@@ -30,19 +31,28 @@ import numpy as np
 
 from mssl._typing import Array, Index
 
-ROUGH_GAIN = 5e-2  # of fits that are only judged, in −2 log Z: held-out densities agree to one or two thousandths
-SMALLEST = 1e-10  # Least variance, of prior and noise, in units of the targets' variance; least precision of a site.
-_LEAST_EIGENVALUE = 1e-7  # of a covariance that moves in its frame, beside its largest: inverses must keep digits
-_FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change by a factor of 50 at most.
-_ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.
-_ROUNDING = 1e-11  # Differences of the objective, relative to its size, that may be rounding.
-_LOST = 1e-2  # Degrees of freedom; variances with fewer are tried at one before a climb ends.
-_CREEPING = 8  # Steps that together gain no more than one should: the promise is beyond the objective's digits.
-_SHORTEST = 1e-3  # Share of a step; a step that must be shorter ends the climb.
+# Tolerance, in −2 log Z, of fits that cross-validation only scores. It trades time for accuracy: with it held-out log
+# densities agree with those of tight fits to one or two thousandths.
+ROUGH_GAIN = 5e-2
+# Lower bound of prior and noise variances, in units of the targets' variance, and of the precision of a site: a
+# safeguard.
+SMALLEST = 1e-10
+# Lower bound of the eigenvalues of a covariance relative to its largest: a safeguard that keeps digits in its inverse.
+_LEAST_EIGENVALUE = 1e-7
+_FARTHEST = 4.0  # Bound on the change of a coordinate in one step, a safeguard: a variance changes by at most exp(4).
+_ARMIJO = 1e-4  # Share of the linear decrease that a step must achieve: the usual constant of Armijo's rule.
+_ROUNDING = 1e-11  # Relative differences of the objective up to this size may be rounding errors: a safeguard.
+# Degrees of freedom. A variance near zero has hardly any gradient in its logarithm and would stay there, so that those
+# with fewer degrees of freedom are raised to one before a climb ends: one more evaluation for a better optimum.
+_LOST = 1e-2
+# Number of steps. A climb ends when so many steps together gain no more than the tolerance: a safeguard for objectives
+# that are not accurate enough to show the gain that the quadratic model predicts.
+_CREEPING = 8
+_SHORTEST = 1e-3  # Shortest share of a step in the line search, a safeguard: a climb ends if it needs a shorter one.
 
 
 class Movable(Protocol):
-    """A point that can be moved by coordinates of its own; it is not changed itself."""
+    """An immutable point with coordinates; a step returns a new point."""
 
     def moved(self, step: Array) -> Self:
         """The point at the end of a step."""
@@ -56,23 +66,23 @@ Slope = tuple[Array, Array]  # slope and metric
 
 @dataclass(frozen=True)
 class Climb(Generic[P]):
-    r"""Where a climb ended.
+    r"""The result of a climb.
 
     Attributes
     ----------
     point : Movable
         The best point.
     objective : float
-        Its objective.
+        The objective at the best point.
     promise : float
-        What the next step would gain by the quadratic model, :math:`\tfrac12 g^\top H g`.
+        Predicted decrease of the objective in the next step by the quadratic model, :math:`\tfrac12 g^\top H g`.
     n_iter : int
-        Computations of the objective.
+        Number of evaluations of the objective.
     converged : bool
-        Whether the promise is within the tolerance; otherwise the climb stopped where no step gained more, or at the
-        limit of computations.
+        Whether the promise is within the tolerance. If not, no step decreased the objective any more, or the climb
+        reached the limit of evaluations.
     trace : list of float
-        The objective at every point that was kept.
+        The objective at every accepted point.
     """
 
     point: P
@@ -88,23 +98,23 @@ def climb(
 ) -> Climb[P]:
     """Minimise an objective by L-BFGS with the minorise–maximise curvature as its metric.
 
-    The climb ends when both the promise of the next step and the last gain are within ``gain``, twice running; once is
-    enough at ``ROUGH_GAIN`` and above. It ends too where many steps together gain no more: an objective that is known
-    up to a tolerance of its own does not keep what it promises.
+    The climb ends when the promise of the next step and the last decrease are both within ``gain`` in two consecutive
+    steps; at ``ROUGH_GAIN`` and above one step is enough. The climb also ends when many steps together decrease the
+    objective by no more than ``gain``, since an inexact objective may not achieve the predicted decrease.
 
     Parameters
     ----------
     evaluate : callable
-        Objective, slope and metric at a point, or None where they cannot be computed. Coordinates at their bound have
-        slope 0.
+        Returns the objective, its gradient and the metric at a point, or None if they cannot be computed. Coordinates
+        at their bound have gradient 0.
     start : Movable
-        Where to begin.
+        The starting point.
     gain : float
-        Gain of the objective that is not worth a step.
+        Tolerance: a decrease of the objective that is not worth a step.
     memory : int
-        Number of steps that are remembered.
+        Number of previous steps that L-BFGS uses.
     max_iter : int
-        Limit of the computations.
+        Maximum number of evaluations of the objective.
     """
     found = evaluate(start)
     if found is None:
@@ -118,7 +128,7 @@ def climb(
         calm = calm + 1 if max(promise, last) <= gain else 0
         crept = len(trace) > _CREEPING and trace[-1 - _CREEPING] - value <= gain
         if calm >= (1 if gain >= ROUGH_GAIN else 2) or crept or not slope.any():
-            # A variance near zero has no slope in its logarithm, however much it would gain: try one that matters.
+            # A variance near zero has no gradient in its logarithm, even if a larger one would be better: try that.
             small = (slope < 0) & (metric < _LOST)
             moved = point.moved(np.where(small, -np.log(metric), 0.0))
             found = evaluate(moved) if small.any() else None
@@ -142,9 +152,9 @@ def climb(
             found = None
         if found is None:
             if count < max_iter and pairs:
-                pairs.clear()  # what was learned misleads: the metric alone is tried
+                pairs.clear()  # The previous steps mislead: try the metric alone.
                 continue
-            break  # no step along the slope gains: the digits of the objective end here
+            break  # No step along the gradient decreases the objective: rounding limits it.
         free = (slope != 0) & (found[1] != 0)
         change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
         if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):
@@ -155,7 +165,7 @@ def climb(
 
 
 def _times_inverse(slope: Array, metric: Array, pairs: deque[tuple[Array, Array]]) -> Array:
-    """The inverse Hessian that pairs of steps and turns of the slope suggest, times the slope (two loops)."""
+    """Return the L-BFGS inverse Hessian times the gradient by the two-loop recursion over (step, gradient change)."""
     q, shares = slope.copy(), []
     for change, turn in reversed(pairs):
         shares.append(float(change @ q) / float(change @ turn))
@@ -167,7 +177,7 @@ def _times_inverse(slope: Array, metric: Array, pairs: deque[tuple[Array, Array]
 
 
 def in_logs(theta: Array, down: Array, up: Array) -> Slope:
-    """Slope and metric of variances in logarithms; slope 0 where they would fall below the least one."""
+    """Return the gradient and metric of log variances; the gradient is 0 for those that would leave their bound."""
     down, up = np.maximum(down, 0.0), np.maximum(up, 0.0)
     slope = down - up
     slope = np.where((theta <= SMALLEST * (1 + 1e-9)) & (slope > 0), 0.0, slope)
@@ -175,9 +185,9 @@ def in_logs(theta: Array, down: Array, up: Array) -> Slope:
 
 
 class Learned(ABC, Generic[D]):
-    """A part of a prior with coordinates of its own; it is not changed itself.
+    """An immutable part of a prior with its own coordinates.
 
-    −2 log Z changes with it by derivatives A, of its concave part, and C, of its convex part.
+    The derivative of −2 log Z in this part is A − C. A belongs to the concave part of −2 log Z, C to the convex part.
     """
 
     @property
@@ -186,11 +196,11 @@ class Learned(ABC, Generic[D]):
         return 0
 
     def slope(self, A: D, C: D) -> Slope:
-        """Slope of −2 log Z and of the price in the coordinates, and the minorise–maximise metric."""
+        """Return the gradient of −2 log Z plus the price in the coordinates, and the minorise–maximise metric."""
         return np.zeros(0), np.zeros(0)
 
     def moved(self, step: Array) -> Self:
-        """The part at the end of a step."""
+        """Return the part at the end of a step."""
         return self
 
     def price(self) -> float:
@@ -200,29 +210,29 @@ class Learned(ABC, Generic[D]):
 
 @cache
 def _lower(K: int) -> tuple[Index, Index, Array]:
-    """Places of the lower triangle, and the lengths of its entries: those off the diagonal stand for two."""
+    """Return the indices of the lower triangle and the norm of each entry; off-diagonal entries count twice."""
     i, j = np.tril_indices(K)
     return i, j, np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 def wishart_distance(T: Array, centre: Array) -> float:
-    """How far T is from T₀: tr T⁻¹T₀ + log |T| − log |T₀|."""
+    """Return tr T⁻¹T₀ + log |T| − log |T₀|, the divergence of T from T₀ up to a constant."""
     return float(np.trace(np.linalg.solve(T, centre)) + np.linalg.slogdet(T)[1] - np.linalg.slogdet(centre)[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Framed:
-    r"""A covariance T that moves in its own frame.
+    r"""A covariance T with coordinates in its own frame.
 
-    Its price is :math:`\nu[\operatorname{tr} T^{-1} T_0 + \log|T| - \log|T_0|]`, of ν rows' worth of knowledge that
-    it is T₀. The coordinates are the lower triangle of S, entries off the diagonal times √2, so that their length is
-    that of S.
+    Its price is :math:`\nu[\operatorname{tr} T^{-1} T_0 + \log|T| - \log|T_0|]`, a prior around T₀ that is worth ν
+    observations. The coordinates are the lower triangle of S, with off-diagonal entries times √2. Their Euclidean norm
+    is thus the Frobenius norm of S.
     """
 
     T: Array
 
     def _centre(self) -> tuple[float, Array]:
-        """ν and T₀; without any knowledge ν is 0."""
+        """Return ν and T₀; without a prior ν is 0."""
         return 0.0, self.T
 
     @property
@@ -231,7 +241,7 @@ class Framed:
         return len(self.T) * (len(self.T) + 1) // 2
 
     def frame_slope(self, A: Array, C: Array) -> Slope:
-        """Slope and metric where −2 log Z changes by tr((A − C) dT), with the price."""
+        """Return the gradient and metric of −2 log Z, whose change is tr((A − C) dT), plus the price."""
         inverse, lower, (nu, centre) = np.linalg.inv(self.T), np.linalg.cholesky(self.T), self._centre()
         i, j, length = _lower(len(self.T))
         A, C = (lower.T @ part @ lower for part in (A + nu * inverse, C + nu * inverse @ centre @ inverse))
@@ -239,7 +249,7 @@ class Framed:
         return (A - C)[i, j] * length, 0.5 * (size[i] + size[j])
 
     def moved(self, step: Array) -> Self:
-        """The covariance at the end of a step; none of its directions is much smaller than the others."""
+        """Return the covariance at the end of a step, its eigenvalues bounded away from 0."""
         i, j, length = _lower(len(self.T))
         S, lower = np.zeros(self.T.shape), np.linalg.cholesky(self.T)
         S[i, j] = S[j, i] = step / length

@@ -1,9 +1,10 @@
-r"""From tasks to a posterior: units, route, stages of the climb, and predictions.
+r"""Fit the hierarchical model: units, route, stages of the climb, and predictions.
 
-Everything is computed in units of its own: features are centred and divided by one scale pooled over tasks, targets by
-theirs, so that y in other units gives the same answer. Stages: a ridge around a mean with relevances and noise; for a
-dense T the same with the noise frozen, since noise learned together with a rich covariance collapses where
-:math:`n \le d`; for errors shared on occasions their covariance from there.
+The fit standardises the data. Features are centred and divided by one scale that is pooled over the tasks; targets are
+treated alike. The units of X and y therefore do not change the predictions. The fit has up to three stages. First, a
+shared mean with one variance per feature and per-task noise. Second, a dense task covariance with the noise held fixed:
+estimating both at once fails when :math:`n \le d`. Third, a residual covariance for tasks observed on the same
+occasions.
 """
 
 from __future__ import annotations
@@ -44,32 +45,36 @@ from mssl.losses import Gaussian, Loss
 from mssl.solvers.fit import Settings, prepare
 
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
-LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
-LARGEST_MEAN = 2**28  # numbers that tasks' whitened rows may have
-LARGEST_PRIMAL = 3_000  # weights whose precision is factored as one matrix
-_GLM_FLAT = 100.0  # prior variance of the mean intercept on the scale of the predictor
+# Largest number of compressed rows whose covariance is factored as one matrix. A limit on time: beyond it a step takes
+# seconds.
+LARGEST_DUAL = 5_000
+LARGEST_MEAN = 2**28  # Largest number of entries of the tasks' whitened rows. A limit on memory: 2 GiB per copy.
+LARGEST_PRIMAL = 3_000  # Largest number of weights whose precision is factored as one matrix. A limit on time.
+# Prior variance of the mean intercept of a GLM, on the scale of the linear predictor: wide, so that it hardly matters,
+# and finite, so that the posterior stays proper.
+_GLM_FLAT = 100.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to fit.
+    """Options of a fit.
 
     Attributes
     ----------
     structure : str, TaskKernel or Prior
-        One of ``STRUCTURES``, a covariance over tasks of all columns, whose relevances are learned, or a whole prior.
+        One of ``STRUCTURES``; or a task covariance for all columns, whose relevances are learned; or a whole prior.
     intercepts : {"flat", "shrunk", "none"}
-        Free intercepts, intercepts around a mean, or none.
+        Free intercepts, intercepts that are shrunk towards a mean, or no intercepts.
     errors : {"independent", "shared"}
-        Whether tasks' errors on one occasion are related.
+        Whether the errors of different tasks on the same occasion are correlated.
     temperature : float
-        Rows count 1/temperature.
+        The log-likelihood of each row is divided by the temperature.
     scale_targets : bool
-        Whether every task's targets have a scale of their own.
+        Whether each task's targets are divided by their own scale.
     tol : float
-        Gain of −2 log Z that is not worth a step.
+        Tolerance of the climb: a decrease of −2 log Z that is not worth a step.
     max_iter : int
-        Most computations of the evidence in a stage.
+        Maximum number of evaluations of the evidence per stage.
     """
 
     structure: str | TaskKernel | Prior = "mean+ard"
@@ -82,7 +87,7 @@ class Options:
 
     @property
     def base(self) -> Options | None:
-        """What is fitted before: one stage less."""
+        """The options of the stage before this one; None for the first stage."""
         if self.temperature != 1:
             return replace(self, temperature=1.0)
         if self.errors == "shared":
@@ -93,40 +98,40 @@ class Options:
 
     @property
     def kernel(self) -> TaskKernel | None:
-        """The covariance over tasks of all columns that goes on from a plain prior."""
+        """The task covariance of all columns that replaces the plain prior in the second stage."""
         if isinstance(self.structure, str):
             return Dense() if "iw" in self.structure else None
         return self.structure if isinstance(self.structure, TaskKernel) else None
 
     @property
     def dense(self) -> bool:
-        """Whether the prior relates tasks beyond a mean that they share."""
+        """Whether the prior correlates the tasks in another way than by a shared mean."""
         if isinstance(self.structure, Prior):
             return not self.structure.plain
         return self.kernel is not None and not self.kernel.plain
 
     @property
     def name(self) -> str:
-        """The structure in a word."""
+        """Name of the structure."""
         return self.structure if isinstance(self.structure, str) else type(self.structure).__name__
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Where the fit's numbers stand in the user's units.
+    """The standardisation: offsets and scales between the user's units and the units of the fit.
 
     Attributes
     ----------
     centres : ndarray of shape (K, d)
-        Centre of each task's features; all equal unless intercepts are flat.
+        Centre of each task's features. All tasks have the same centre unless the intercepts are flat.
     centre : ndarray of shape (d,)
-        Centre over all tasks, for new ones.
+        Centre of the features over all tasks, which new tasks use.
     scales : ndarray of shape (d,)
-        Unit of each feature.
+        Scale of each feature.
     level : ndarray of shape (K,)
         Centre of each task's targets.
     sizes : ndarray of shape (K,)
-        Unit of each task's targets.
+        Scale of each task's targets.
     """
 
     centres: Array
@@ -143,13 +148,13 @@ class JoinedTask:
     Attributes
     ----------
     mean : ndarray of shape (m,)
-        Its weights, and its intercept last where tasks have one.
+        Posterior mean of the task's weights, followed by its intercept if tasks have one.
     covariance : ndarray of shape (m, m)
-        Their covariance.
+        Posterior covariance of the weights and the intercept.
     count : float
-        Number of its rows.
+        Number of rows of the task.
     edf : float
-        Degrees of freedom that its weights use.
+        Effective degrees of freedom of the task's weights.
     """
 
     mean: Array
@@ -160,37 +165,37 @@ class JoinedTask:
 
 @dataclass(frozen=True, eq=False)
 class EvidenceFit:
-    """What was learned, in the units of the fit.
+    """A fitted model, in the units of the fit.
 
     Attributes
     ----------
     prior : Prior
-        What was learned of the prior; of the noise what forecasts have.
+        The learned prior. Its noise is the noise of the forecasts.
     posterior : WeightPosterior
-        The weights; with an intercept column where intercepts are shrunk.
+        Posterior of the weights, with a column for the intercept if the intercepts are shrunk.
     units : Units
-        Units of features and targets.
+        Units of the features and targets.
     options : Options
-        How it was fitted.
+        Options of the fit.
     counts : ndarray of shape (K,)
-        Total weight of every task's rows.
+        Total weight of each task's rows.
     edf : ndarray of shape (K,)
-        Degrees of freedom that the weights of each task use.
+        Effective degrees of freedom of each task's weights.
     log_evidence : float
         log Z in the user's units.
     objective, promise : float
-        −2 log Z with hyperpriors, and the certificate: what the next step would gain of it. It is infinite where the
-        sites of labels or counts did not settle.
+        −2 log Z plus the prices of the hyperparameters, and its predicted decrease in the next step, which certifies
+        convergence. The promise is infinite if the sites of labels or counts did not converge.
     n_iter : int
-        Computations of the evidence.
+        Number of evaluations of the evidence.
     converged : bool
-        Whether the certificate is within the tolerance.
+        Whether the promise is within the tolerance.
     route : str
-        Which route was taken.
+        Name of the route that computed the evidence.
     loss : Loss
-        The loss, with the parameters that were learned.
+        The loss with its learned parameters.
     joined : list of JoinedTask
-        Tasks that joined after the fit; they are numbered after those that were fitted.
+        Tasks that joined after the fit. Their numbers follow those of the fitted tasks.
     """
 
     prior: Prior
@@ -210,13 +215,13 @@ class EvidenceFit:
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 2 held a gradient in the place of the promise, and the prior in two parts."""
+        """Convert the state of a version-2 file, which holds a gradient instead of the promise and two prior parts."""
         state = {"promise" if name == "residual" else name: value for name, value in state.items()}
         return state | {"prior": prior_of(state.pop("hyper"), state.pop("columns"))}
 
     @property
     def base_prior(self) -> Prior:
-        """The prior without an intercept column that stands in for contrasts, to go on from."""
+        """The prior from which the next stage starts: without the intercept column if contrasts replace it there."""
         contrasts = self.options.intercepts == "flat" and self.loss.quadratic
         return self.prior.without_intercept() if contrasts else self.prior
 
@@ -227,9 +232,9 @@ class EvidenceFit:
 
     @cached_property
     def all_units(self) -> Units:
-        """The units, with those of a new task for every task that joined and, in the last place, for a new one.
+        """The units of the fitted tasks, followed by those of the joined tasks and, last, those of a new task.
 
-        A new task has the expected level at the common centre, and a typical unit of its targets.
+        Joined and new tasks have the expected level at the common centre, and the geometric mean of the target scales.
         """
         units, more = self.units, len(self.joined) + 1
         level, size = float(np.mean(self._levels())), float(np.exp(np.mean(np.log(units.sizes))))
@@ -238,13 +243,13 @@ class EvidenceFit:
         return replace(units, centres=centres, level=level_of, sizes=sizes)
 
     def features(self, X: Any, task: int | None) -> Array:
-        """Rows in the units of the fit, for one task or, with None, for a new one."""
+        """Return rows in the units of the fit, for one task or, if the task is None, for a new one."""
         centre = self.all_units.centres[-1 if task is None else task]
         U = ((X.toarray() if sparse.issparse(X) else X) - centre) / self.units.scales
         return _with_ones(U) if self.has_column else U
 
     def predictor(self, X: Any, task: int | None) -> tuple[Array, Array]:
-        """Mean and variance of the linear predictor of every row, in the user's units; None is a new task."""
+        """Return mean and variance of each row's linear predictor, in the user's units; task None is a new task."""
         K, units, place = len(self.counts), self.all_units, -1 if task is None else task
         U, flat = self.features(X, task), self.options.intercepts == "flat" and not self.has_column
         if task is None:
@@ -260,7 +265,7 @@ class EvidenceFit:
         return level + size * (U @ mean), variance * size**2
 
     def contrast(self, steps: Array, task: int | None) -> tuple[Array, Array]:
-        """Mean and variance of steps·w, steps being differences of features; None is the mean of all tasks' weights."""
+        """Return mean and variance of steps·w for feature differences; task None averages the tasks' weights."""
         K, d, sizes = len(self.counts), len(self.units.scales), self.all_units.sizes[:-1]
         shares = sizes / len(sizes) if task is None else np.where(np.arange(len(sizes)) == task, sizes, 0.0)
         U = steps / self.units.scales
@@ -272,7 +277,7 @@ class EvidenceFit:
         return mean, variance
 
     def _levels(self) -> Array:
-        """The tasks' targets at the common centre, where intercepts are flat."""
+        """Return each task's expected target at the common centre if intercepts are flat, else the levels."""
         units = self.units
         if self.options.intercepts != "flat":
             return units.level
@@ -282,16 +287,16 @@ class EvidenceFit:
         return np.asarray(units.level + units.sizes * (extra + np.sum(away * coef[:, :d], axis=1)))
 
     def _level_variance(self) -> float:
-        """Variance of a new task's level about the mean one, in the units of the fit, where intercepts are flat."""
+        """Return the variance of a new task's level in the units of the fit; it is 0 unless intercepts are flat."""
         if self.options.intercepts != "flat":
             return 0.0
         K, size = len(self.counts), float(self.all_units.sizes[-1])
         return float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
 
     def new_prior(self, X: Any) -> tuple[Array, Array, Array]:
-        """Rows of a task that joins, and the mean and covariance that its weights have before them.
+        """Return the rows of a task that joins, and the prior mean and covariance of its weights.
 
-        It always has a column for its intercept, unless there is none.
+        The last column is the intercept, unless the model has no intercepts.
         """
         U, mean, covariance = self.features(X, None), self.posterior.mean, self.posterior.new_covariance()
         if self.options.intercepts == "flat":
@@ -302,28 +307,28 @@ class EvidenceFit:
         return U, mean, covariance
 
     def noise(self, task: int | None) -> float:
-        """Noise variance of a task, or a new one, in the user's units."""
+        """Return the noise variance of a task, or of a new task, in the user's units."""
         if task is not None and task < len(self.counts):
             return float(self.prior.noise.variances[task] * self.units.sizes[task] ** 2)
         return float(np.exp(np.mean(np.log(self.prior.noise.variances * self.units.sizes**2))))
 
     def degrees(self, task: int | None) -> float:
-        """Degrees of freedom of a Student-t forecast."""
+        """Return the degrees of freedom of a Student-t forecast."""
         free = np.maximum(self.counts - self.edf - (self.options.intercepts == "flat"), 0.0)
         total = float(free.sum())
         if task is None or task >= len(self.counts):
             return max(total, 1.0)
-        # The noise of a task is known from its own rows and, worth ν_n rows, from those of all others.
+        # The noise of a task is estimated from its own rows and from a prior worth ν_n rows of the other tasks.
         return max(float(free[task]) + min(NOISE_PRIOR, total), 1.0)
 
     def all_edf(self) -> Array:
-        """Degrees of freedom that each task's weights use, those of joined tasks too."""
+        """Return the effective degrees of freedom of each task's weights, joined tasks included."""
         return np.append(self.edf, [task.edf for task in self.joined])
 
     def weights(self) -> tuple[Array, Array, Array]:
-        """Coefficients and intercepts in the user's units, and the variances of the coefficients.
+        """Return coefficients and intercepts in the user's units, and the variances of the coefficients.
 
-        The last coefficients and the last intercept are those that a new task is expected to have.
+        The last row of coefficients and the last intercept are the expected ones of a new task.
         """
         units, d = self.all_units, len(self.units.scales)
         means = [*self.posterior.coef, *(task.mean for task in self.joined), self.posterior.mean]
@@ -334,11 +339,11 @@ class EvidenceFit:
         return W, units.level + units.sizes * own - np.sum(W * units.centres, axis=1), np.maximum(variances, 0.0)
 
     def relevance(self) -> Array:
-        """Prior variance of every feature's weights, where features have variance one."""
+        """Return the prior variance of each feature's weights, for features of unit variance."""
         return self.prior.variances()[: len(self.units.scales)]
 
     def task_covariances(self) -> tuple[Array, Array]:
-        """Covariance over tasks of the weights of a feature of relevance one, and of errors, in the user's units."""
+        """Return the task covariance of the weights of a feature of relevance 1, and of the errors, in user units."""
         K, sizes = len(self.counts), self.all_units.sizes[:-1]
         t, v = self.prior.common[0]
         T = t + v * np.eye(len(sizes))
@@ -347,7 +352,7 @@ class EvidenceFit:
         return T * np.outer(sizes, sizes), R * np.outer(sizes, sizes)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' coefficients, shape (count, K, d), in the user's units."""
+        """Return posterior draws of all tasks' coefficients in the user's units, shape (count, K, d)."""
         d, sizes = len(self.units.scales), self.all_units.sizes[:-1, None]
         joined = (rng.multivariate_normal(one.mean, one.covariance, count, method="eigh") for one in self.joined)
         draws = [self.posterior.draw(count, rng)[:, :, :d], *(draw[:, None, :d] for draw in joined)]
@@ -355,7 +360,7 @@ class EvidenceFit:
 
 
 def relevance_groups(blocks: Index, column_of: Index) -> Index:
-    """One relevance group for what a block makes of one column; products of several columns have one each."""
+    """Return the relevance group of each feature: one per block and input column, one per product of columns."""
     columns = np.where(column_of >= 0, column_of, -1 - np.arange(len(column_of)))
     return np.unique(np.column_stack([blocks, columns]), axis=0, return_inverse=True)[1].ravel()
 
@@ -370,22 +375,22 @@ def fit_evidence(
     occasions: Index | None = None,
     base: EvidenceFit | None = None,
 ) -> EvidenceFit:
-    """Learn hyperparameters and posterior.
+    """Estimate the hyperparameters and the posterior of the weights.
 
     Parameters
     ----------
     data : TaskData
-        Tasks, their features already mapped; tasks may be without rows.
+        Tasks with their mapped features. A task may have no rows.
     blocks, groups : ndarrays of int of shape (d,)
-        Block and relevance group of every column.
+        Block and relevance group of each column.
     options : Options
-        How to fit.
+        Options of the fit.
     loss : Loss, optional
-        A loss other than the Gaussian.
+        The loss; the default is Gaussian.
     occasions : ndarray of int of shape (N,), optional
-        Which rows belong to the same occasion; needed for shared errors.
+        Occasion of each row; required for shared errors.
     base : EvidenceFit, optional
-        The fit of ``options.base`` to the same rows, which this one goes on from; it is made where it is not given.
+        Fit of ``options.base`` to the same rows, from which this fit starts. By default it is computed here.
     """
     words = options.structure if isinstance(options.structure, str) else "mean+ard"
     if words not in STRUCTURES:
@@ -405,18 +410,18 @@ def fit_evidence(
         ended = _fit_stage(data, prior, options, loss, occasions, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
-            "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
-            "Subtract their level, leave some out, or let tasks have intercepts."
+            "The columns are numerically degenerate: some are far larger than they vary, or nearly collinear. "
+            "Subtract their mean, drop some of them, or fit intercepts."
         ) from error
     return replace(ended, n_iter=ended.n_iter + (0 if base is None else base.n_iter))
 
 
 def _in_units(data: TaskData, options: Options, *, targets: bool) -> tuple[Units, list[Array], list[Array], Array]:
-    """Units; features and targets of each task in them; weights of all rows."""
+    """Return the units, each task's features and targets in these units, and the weights of all rows."""
     K, N, shared = data.n_tasks, len(data.y), data.shared
     X = dense(data.X)
     weights = np.ones(N) if data.weights is None else data.weights
-    sums = sparse.csr_array((weights, np.arange(N), data.offsets), shape=(K, N))  # over each task's rows, or none
+    sums = sparse.csr_array((weights, np.arange(N), data.offsets), shape=(K, N))  # Sums over the rows of each task.
     counts = sums @ np.ones(N)
     full, totals = counts > 0, np.where(counts > 0, counts, 1.0)
     some, of_row = (1, np.zeros(len(X), dtype=np.int64)) if shared else (K, data.task_of_row)
@@ -426,7 +431,7 @@ def _in_units(data: TaskData, options: Options, *, targets: bool) -> tuple[Units
     centre = counts @ means / counts.sum()
     means[~full] = centre
     within, between = np.sqrt(within / counts.sum()), np.sqrt(counts @ (means - centre) ** 2 / counts.sum())
-    # A column that varies between tasks only has the scale of what is between; a constant one counts for nothing.
+    # The scale of a column that is constant within tasks is its spread between tasks; a constant column has its size.
     largest = np.max(np.abs(means), axis=0, initial=0.0)
     constant = 1e-13 * largest
     scales = np.where(within > constant, within, np.where(between > constant, between, np.maximum(largest, 1.0)))
@@ -441,7 +446,7 @@ def _in_units(data: TaskData, options: Options, *, targets: bool) -> tuple[Units
 
 
 def _target_units(data: TaskData, sums: Any, options: Options) -> tuple[Array, Array]:
-    """Level and size of each task's targets."""
+    """Return the centre and the scale of each task's targets."""
     counts = sums @ np.ones(len(data.y))
     full = counts > 0
     own = sums @ data.y / np.where(full, counts, 1.0)
@@ -450,7 +455,7 @@ def _target_units(data: TaskData, sums: Any, options: Options) -> tuple[Array, A
     spread = sums @ (data.y - own[data.task_of_row]) ** 2
     level = {"flat": own, "shrunk": np.full(len(own), common), "none": np.zeros(len(own))}[options.intercepts]
     pooled = np.sqrt(spread.sum() / max(counts.sum() - full.sum(), 1.0))
-    # Without scatter within tasks, beyond rounding: that between them, or their size, or anything.
+    # If the targets do not vary within tasks, their scale is the spread between tasks, else their size, else 1.
     largest = float(np.max(np.abs(own)))
     rounding = 1e-13 * largest
     pooled = float(next((size for size in (pooled, np.std(own[full]), largest) if size > rounding), 1.0))
@@ -467,18 +472,18 @@ def _with_ones(X: Array) -> Array:
 def _fit_stage(
     data: TaskData, prior: Prior, options: Options, loss: Loss, occasions: Index | None, base: EvidenceFit | None
 ) -> EvidenceFit:
-    """One stage: the fit that goes on from that before it or, where there was none, from a prior."""
+    """Fit one stage, which starts from the fit of the stage before or, without one, from a prior."""
     units, X, y, weights = _in_units(data, options, targets=loss.quadratic)
     K, counts, flat = data.n_tasks, np.split(weights, data.offsets[1:-1]), options.intercepts == "flat"
     dense, kernel, learn = options.dense and K > 1, options.kernel if K > 1 else None, options.temperature == 1
     if options.intercepts == "shrunk" or (flat and not loss.quadratic):
-        # Contrasts take the place of flat intercepts for least squares alone.
+        # Only least squares can replace flat intercepts by contrasts; other losses have an intercept column.
         wide, X = FLAT if loss.quadratic else _GLM_FLAT, list(map(_with_ones, X))
         own = Exchangeable(v=wide, t=0.0, learned=()) if flat else Exchangeable(v=0.5, t=wide, learned=("v",))
         prior = prior.with_intercept(own)
     if base is not None:
         prior, loss = base.base_prior, base.loss
-    found: Climb[Prior] | Climb[SitePoint]
+    ended: Climb[Prior] | Climb[SitePoint]
     route: MeanRoute | DualRoute | SharedRoute | PrimalRoute
     if loss.quadratic:
         rows = TaskFactors.from_rows(X, y, counts, intercept=flat)
@@ -491,25 +496,25 @@ def _fit_stage(
         if not learn:
             prior = replace(prior, noise=PerTask(options.temperature * prior.noise.variances, learned=False))
         elif kernel is not None and options.errors != "shared":
-            # Noise learned together with a rich covariance collapses where n is at most d.
+            # If n ≤ d, estimating the noise together with a dense covariance drives the noise to 0.
             prior = replace(related(prior, kernel), noise=PerTask(prior.noise.variances, learned=kernel.plain))
-        found = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
-        prior, dof = found.point, rows.dof
+        ended = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
+        prior, dof = ended.point, rows.dof
         noise: Noise = prior.noise.scaled(1 / options.temperature)
         constant = float(dof @ (np.log(2 * np.pi) + 2 * np.log(units.sizes)))
     else:
         if options.errors == "shared":
             raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
         dispersion, squares = _dispersions(data, loss, options), weights @ np.concatenate(X) ** 2 / weights.sum()
-        # The sites hold the errors.
+        # The sites represent the noise, so that the prior's noise variance is 1.
         prior = replace(prior, noise=PerTask(np.ones(K), learned=False), predictor=squares)
         prior = prior if kernel is None or not learn else related(prior, kernel)
         problem = GLMProblem(X, np.concatenate(y), weights / options.temperature, loss, dispersion[data.task_of_row])
-        found = climb_sites(
+        ended = climb_sites(
             problem, prior, lambda rows: _route(rows, dense), gain=options.tol, max_iter=options.max_iter, learn=learn
         )
-        prior, loss, settled = found.point.prior, found.point.problem.loss, found.point.settled
-        route, constant, noise = settled.told, settled.correction, PerTask(dispersion)
+        prior, loss, settled = ended.point.prior, ended.point.problem.loss, ended.point.settled
+        route, constant, noise = settled.solution, settled.correction, PerTask(dispersion)
         dof = route.rows.used + route.rows.spare
     s = route.derivatives(prior)
     trace, variances = s.noise[0], prior.noise.variances
@@ -522,17 +527,17 @@ def _fit_stage(
         np.array([part.sum() for part in counts]),
         np.clip(dof - used, 0.0, None),
         -0.5 * (s.value + constant),
-        found.objective,
-        found.promise,
-        found.n_iter,
-        found.converged,
+        ended.objective,
+        ended.promise,
+        ended.n_iter,
+        ended.converged,
         type(route).__name__ if loss.quadratic else "Sites",
         loss,
     )
 
 
 def _route(rows: TaskFactors, dense: bool) -> RowRoute:
-    """The cheapest route that can do it."""
+    """Return the cheapest route that can compute this prior."""
     K, r, d = rows.R.shape
     total = int(rows.used.sum())
     by_mean = K * (r**3 + 3.0 * r * r * d + 2.0 * r * d * d) + 3.0 * d**3
@@ -540,20 +545,20 @@ def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     if not dense and (by_mean <= by_dual or total > LARGEST_DUAL):
         if K * r * d + d * d > LARGEST_MEAN:
             raise DataError(
-                f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); "
-                "use fewer features, or mssl.MSSLRegressor."
+                f"{K} tasks with {d} features each and {total} compressed rows are too large for every exact route "
+                "(4 GiB). Use fewer features, or mssl.MSSLRegressor."
             )
         return MeanRoute(rows)
     if total > LARGEST_DUAL:
         raise DataError(
-            f"prior 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
-            f" Use prior='mean+ard', which scales."
+            f"prior='iw' needs the covariance of {total} compressed rows; the limit is {LARGEST_DUAL}. "
+            f"Use prior='mean+ard', which scales."
         )
     return DualRoute(rows)
 
 
 def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> SharedRoute:
-    """One design: compressed once, with the products of what no feature explains."""
+    """Return the route for one shared design: compressed rows, and cross products of the unexplained targets."""
     total, _, table = turned(X, np.column_stack(y), weights, flat)
     d = X.shape[1]
     table, outside = triangle(table, d)
@@ -562,13 +567,13 @@ def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> Share
 
 
 def _numbers(data: TaskData, occasions: Index) -> tuple[Index, bool]:
-    """For each flat row its occasion's number, and whether no task has two rows on one occasion."""
+    """Return the occasion number of each flat row, and whether each task has at most one row per occasion."""
     number = np.unique(occasions, return_inverse=True)[1].ravel()
     return number, len(np.unique(number * data.n_tasks + data.task_of_row)) == len(number)
 
 
 def can_share(data: TaskData, occasions: Index | None, d: int) -> bool:
-    """Whether errors shared on occasions can be modelled: occasions of several tasks, not too many weights."""
+    """Whether shared errors can be modelled: most occasions have several tasks, and the weights are not too many."""
     if occasions is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
         return False
     number, paired = _numbers(data, occasions)
@@ -578,19 +583,19 @@ def can_share(data: TaskData, occasions: Index | None, d: int) -> bool:
 def _occasion_route(
     data: TaskData, X: list[Array], y: list[Array], weights: Array, base: EvidenceFit, occasions: Index | None
 ) -> tuple[PrimalRoute, Prior]:
-    """The route of errors shared on occasions, and the prior that its climb begins with."""
+    """Return the route for errors that are shared on occasions, and the prior from which its climb starts."""
     if occasions is None:
         raise refused("errors", "shared", "shared errors need occasions: shared or aligned rows, or groups")
     (number, paired), task = _numbers(data, occasions), data.task_of_row
     if not paired:
         raise DataError(
-            "Some task has two rows in one group, so that errors of tasks cannot be paired; use "
+            "Some task has two rows in one group, so that the errors of tasks cannot be paired. Use "
             "residual_covariance='independent'."
         )
     K, d = data.n_tasks, X[0].shape[1]
     if K * d > LARGEST_PRIMAL:
         raise DataError(
-            f"Errors shared on occasions need the precision of {K * d} weights; up to {LARGEST_PRIMAL} are done. Use "
+            f"Shared errors need the precision matrix of {K * d} weights; the limit is {LARGEST_PRIMAL}. Use "
             "residual_covariance='independent'."
         )
     n, flat = int(number.max()) + 1, base.options.intercepts == "flat"
@@ -601,7 +606,7 @@ def _occasion_route(
     if not data.shared:
         design = np.zeros((n, K, d))
         design[number, task] = np.concatenate(X)
-    # Errors begin with equal correlations between all tasks: the mean one of the residuals of the fit before.
+    # The climb starts from equal error correlations: the mean correlation of the residuals of the previous stage.
     fitted = [block @ w for block, w in zip(X, base.posterior.coef, strict=True)]
     residual[number, task] = np.concatenate(y) - np.concatenate(fitted)
     size = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
@@ -611,7 +616,7 @@ def _occasion_route(
     rho = float(np.clip(moments[pairs].mean(), 0.0, 0.95)) if pairs.any() else 0.0
     prior, complete = base.base_prior, bool(seen.all())
     if flat and not complete:
-        # Incomplete occasions: the intercept is a column with a wide prior instead of a contrast.
+        # If occasions are incomplete, a column with a wide prior replaces the contrast for the intercept.
         design = np.concatenate([design, seen[:, :, None].astype(float)], axis=2)
         prior = prior.with_intercept(Exchangeable(mean=False, v=FLAT, t=0.0))
     sd = np.sqrt(prior.noise.variances)
@@ -621,22 +626,22 @@ def _occasion_route(
 
 
 def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
-    """Dispersion of each task's targets, from fits of single tasks; one where the loss has none.
+    """Return the dispersion of each task's targets from single-task fits; it is 1 for losses without a dispersion.
 
-    Tasks without rows have the mean of the others.
+    A task without rows has the mean dispersion of the other tasks.
     """
     if not loss.has_dispersion:
         return np.ones(data.n_tasks)
     kept = data.n_rows > 0
     part = replace(data, tasks=data.tasks[kept], offsets=np.append(0, np.cumsum(data.n_rows[kept])))
-    found = prepare(part, loss, Settings(fit_intercept=options.intercepts != "none")).noise
-    dispersions = np.full(data.n_tasks, float(found.mean()))
-    dispersions[kept] = found
+    estimates = prepare(part, loss, Settings(fit_intercept=options.intercepts != "none")).noise
+    dispersions = np.full(data.n_tasks, float(estimates.mean()))
+    dispersions[kept] = estimates
     return dispersions
 
 
 def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
-    """The fit with one task more, whose prior is what the others say about a new task.
+    """Return the fit with one additional task, whose prior is the learned distribution of a new task's weights.
 
     Parameters
     ----------
@@ -645,7 +650,7 @@ def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
     X : ndarray of shape (n, d)
         Features of the task's rows.
     y : ndarray of shape (n,)
-        Its targets.
+        Targets of the task's rows.
     """
     U, mean, covariance = fit.new_prior(X)
     level, size = float(fit.all_units.level[-1]), float(fit.all_units.sizes[-1])
@@ -654,20 +659,20 @@ def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
         post, cov = _update(U, mean, covariance, np.full(len(y), 1 / noise), (y - level) / size / noise)
     else:
         problem = GLMProblem([U], y, np.ones(len(y)), fit.loss, np.full(len(y), noise))
-        mean = np.append(mean[:-1], mean[-1] + level)  # that of free intercepts, which predictions add
+        mean = np.append(mean[:-1], mean[-1] + level)  # Predictions add the level of free intercepts.
 
         def marginals(sites: Sites) -> tuple[Array, Array, tuple[Array, Array]]:
             post, cov = _update(U, mean, covariance, *sites)
             return U @ post, np.maximum(np.sum(U * (U @ cov), axis=1), 1e-14), (post, cov)
 
-        post, cov = problem.settled(problem.start(), marginals, 1e-8).told
+        post, cov = problem.settled(problem.start(), marginals, 1e-8).solution
         post[-1] -= level
     edf = float(len(post) - np.trace(np.linalg.lstsq(covariance, cov, rcond=None)[0]))
     return replace(fit, joined=[*fit.joined, JoinedTask(post, cov, float(len(y)), max(edf, 0.0))])
 
 
 def _update(U: Array, mean: Array, covariance: Array, precision: Array, response: Array) -> tuple[Array, Array]:
-    """Posterior of a Gaussian prior and Gaussian sites of the rows."""
+    """Return the posterior mean and covariance for a Gaussian prior and one Gaussian site per row."""
     root = np.sqrt(precision)
     A = U * root[:, None]
     CA = covariance @ A.T

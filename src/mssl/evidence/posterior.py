@@ -1,4 +1,4 @@
-"""What is known about the weights after the data: means, covariances, draws, and new tasks."""
+"""Posterior distributions of the weights: means, covariances, draws, and new tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mssl._typing import Array, Index
 
 
 class Parts(NamedTuple):
-    """Covariances of x·w over rows x: x·diag(own)·x, plus products of ``more``, less those of ``less``."""
+    """Covariance of x·w over rows x as x·diag(own)·x plus the products of ``more`` minus the products of ``less``."""
 
     own: Array
     more: Array
@@ -23,14 +23,14 @@ class Parts(NamedTuple):
 
 
 class WeightPosterior(ABC):
-    """A Gaussian over all tasks' weights, in the units of the fit.
+    """A Gaussian distribution of all tasks' weights, in the units of the fit.
 
     Attributes
     ----------
     coef : ndarray of shape (K, d)
         Posterior means.
     mean : ndarray of shape (d,)
-        Expected weights of a task without rows: the mean that all tasks share.
+        Expected weights of a task without rows, which are the posterior mean of the shared mean.
     """
 
     coef: Array
@@ -38,41 +38,41 @@ class WeightPosterior(ABC):
 
     @abstractmethod
     def _parts(self, X: Array, shares: Array) -> Parts:
-        """Of Σ_k s_k x·w_k."""
+        """Return the parts of the covariance of Σ_k s_k x·w_k."""
 
     @abstractmethod
     def _new_parts(self, X: Array) -> Parts:
-        """Of x·w for a task that has no rows."""
+        """Return the parts of the covariance of x·w for a task without rows."""
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' weights, shape (count, K, d)."""
+        """Return draws of all tasks' weights, shape (count, K, d)."""
 
     def _only(self, task: int) -> Array:
         return np.asarray(np.arange(len(self.coef)) == task, dtype=float)
 
     def variance(self, X: Array, task: int) -> Array:
-        """Variance of x·w_k for every row x."""
+        """Return the variance of x·w_k for each row x."""
         return _variance(X, self._parts(X, self._only(task)))
 
     def total_variance(self, X: Array, shares: Array) -> Array:
-        """Variance of Σ_k s_k x·w_k for every row x."""
+        """Return the variance of Σ_k s_k x·w_k for each row x."""
         return _variance(X, self._parts(X, shares))
 
     def new_variance(self, X: Array) -> Array:
-        """Variance of x·w for a task that has no rows."""
+        """Return the variance of x·w for a task without rows."""
         return _variance(X, self._new_parts(X))
 
     def covariance(self, task: int) -> Array:
-        """Covariance of one task's weights, shape (d, d)."""
+        """Return the covariance of one task's weights, shape (d, d)."""
         return _covariance(self._parts(np.eye(len(self.mean)), self._only(task)))
 
     def covariances(self) -> Sequence[Array]:
-        """Covariance of each task's weights."""
+        """Return the covariance of each task's weights."""
         return [self.covariance(k) for k in range(len(self.coef))]
 
     def new_covariance(self) -> Array:
-        """Covariance of the weights of a task that has no rows, shape (d, d)."""
+        """Return the covariance of the weights of a task without rows, shape (d, d)."""
         return _covariance(self._new_parts(np.eye(len(self.mean))))
 
 
@@ -87,18 +87,18 @@ def _covariance(parts: Parts) -> Array:
 
 
 def quadratic_forms(X: Array, covariance: Array) -> Array:
-    """Variance of x·w for every row x, of weights with this covariance."""
+    """Return the variance of x·w for each row x, where w has this covariance."""
     return np.maximum(np.sum(X * (X @ covariance), axis=1), 0.0)
 
 
 def root(covariance: Array) -> Array:
-    """A factor F with F Fᵀ = covariance, also where that is singular."""
+    """Return F with F Fᵀ = covariance, which may be singular."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 class _AroundMean(WeightPosterior):
-    """Tasks around a mean, as posteriors that know it have new tasks."""
+    """A posterior that holds the shared mean and derives new tasks from it."""
 
     mean_root: Array
     deviation: Array
@@ -108,13 +108,13 @@ class _AroundMean(WeightPosterior):
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 2 held the mean's covariance itself."""
+        """Convert the state of a version-2 file, which holds the covariance of the mean instead of its factor."""
         return state | {"mean_root": root(state.pop("mean_covariance"))}
 
 
 @dataclass(frozen=True, eq=False)
 class MeanPosterior(_AroundMean):
-    r"""Tasks that are independent given the mean m that they share.
+    r"""Posterior of tasks that are independent given their shared mean m.
 
     With :math:`M_k = U_k^\top U_k` and the prior variances A of deviations, :math:`w_k` given m has covariance
     :math:`A - A M_k A` and moves with m by :math:`I - A M_k`.
@@ -124,11 +124,11 @@ class MeanPosterior(_AroundMean):
     coef : ndarray of shape (K, d)
         Posterior means.
     U : ndarray of shape (K, r, d)
-        Whitened rows of each task: what its rows teach beyond the mean.
+        Whitened rows of each task.
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
     mean_root : ndarray of shape (d, d)
-        Its covariance is this times its transpose.
+        Factor of the posterior covariance of the shared mean, which is this matrix times its transpose.
     deviation : ndarray of shape (d,)
         A, prior variances of a task's deviations from the mean.
     """
@@ -147,19 +147,19 @@ class MeanPosterior(_AroundMean):
         return Parts(float(shares @ shares) * self.deviation, moved @ self.mean_root, np.concatenate(less, axis=1))
 
     def _given_mean(self) -> tuple[Array, Array]:
-        """Covariances of the weights given the mean, and how they move with it, both of shape (K, d, d)."""
+        """Return the covariances of the weights given the mean, and their slopes in it, both of shape (K, d, d)."""
         scaled = (self.U * self.deviation).transpose(0, 2, 1)
         links = np.eye(len(self.mean)) - scaled @ self.U
         return np.diag(self.deviation) - scaled @ scaled.transpose(0, 2, 1), links
 
     def covariances(self) -> Sequence[Array]:
-        """Covariance of each task's weights."""
+        """Return the covariance of each task's weights."""
         within, links = self._given_mean()
         moved = links @ self.mean_root
         return list(within + moved @ moved.transpose(0, 2, 1))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' weights."""
+        """Return draws of all tasks' weights."""
         K, d = self.coef.shape
         mean = rng.standard_normal((count, d)) @ self.mean_root.T
         draws = np.empty((count, K, d))
@@ -170,18 +170,18 @@ class MeanPosterior(_AroundMean):
 
 @dataclass(frozen=True, eq=False)
 class JointPosterior(_AroundMean):
-    """All weights' joint covariance, as a factor.
+    """Posterior with a factor of the joint covariance of all weights.
 
     Attributes
     ----------
     coef : ndarray of shape (K, d)
         Posterior means.
     factor : ndarray of shape (K, d, m)
-        Deviations are this times m standard normal numbers.
+        Factor of the joint covariance: this times m standard normal numbers is a draw of the deviations from ``coef``.
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
     mean_root : ndarray of shape (d, d)
-        Its covariance is this times its transpose.
+        Factor of the posterior covariance of the shared mean, which is this matrix times its transpose.
     deviation : ndarray of shape (d,)
         Prior variances of a task's deviations from the mean.
     """
@@ -196,14 +196,14 @@ class JointPosterior(_AroundMean):
         return Parts(np.zeros(X.shape[1]), X @ np.tensordot(shares, self.factor, axes=1), X[:, :0])
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' weights."""
+        """Return draws of all tasks' weights."""
         normal = rng.standard_normal((count, self.factor.shape[2]))
         return np.asarray(self.coef + np.einsum("kdm,nm->nkd", self.factor, normal))
 
 
 @dataclass(frozen=True, eq=False)
 class SharedPosterior(WeightPosterior):
-    r"""One design for all tasks, in the basis :math:`F \otimes U` that makes V diagonal.
+    r"""Posterior for one shared design, in the basis :math:`F \otimes U` that diagonalises V.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class SharedPosterior(WeightPosterior):
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
     common : ndarray of shape (2,)
-        Variances of the mean and of a task's deviation from it.
+        Variances of the shared mean and of a task's deviation from it.
     """
 
     coef: Array
@@ -241,7 +241,7 @@ class SharedPosterior(WeightPosterior):
     common: Array
 
     def _less(self, X: Array, prior: float, reach: Array) -> Parts:
-        """Prior variance of x·w less what the rows take; reach is the covariance of its task with the basis."""
+        """Return the prior variance of x·w minus its reduction by the rows; reach is Cov(its task, the basis)."""
         taken = (X * self.scale) @ self.along.T * np.sqrt(self.weight @ reach**2)
         return Parts(prior * self.scale, X[:, :0], taken)
 
@@ -253,7 +253,7 @@ class SharedPosterior(WeightPosterior):
         return self._less(X, float(self.common.sum()), self.common[0] * self.F.sum(axis=0))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' weights."""
+        """Return draws of all tasks' weights."""
         K, D = self.coef.shape
         base = np.linalg.inv(self.F).T * np.sqrt(self.values)  # T = base baseᵀ
         half = np.sqrt(self.scale)
@@ -266,28 +266,28 @@ class SharedPosterior(WeightPosterior):
 
 @dataclass(frozen=True, eq=False)
 class DualPosterior(WeightPosterior):
-    """Rows and their covariance's factor: cheaper than covariances where there are fewer rows than features.
+    """Posterior by the covariance of the rows, which is cheap if the rows are fewer than the features.
 
     Attributes
     ----------
     X : ndarray of shape (R, d)
         Compressed rows.
     task : ndarray of int of shape (R,)
-        Their tasks.
+        Task of each row.
     noise : ndarray of shape (R,)
-        Their noise variances.
+        Noise variance of each row.
     lower : ndarray of shape (R, R)
         Cholesky factor of V.
     alpha : ndarray of shape (R,)
         V⁻¹z.
     T : ndarray of shape (G, K, K)
-        Covariance over tasks of each block.
+        Task covariance of each block.
     block : ndarray of int of shape (d,)
         Block of each column.
     psi : ndarray of shape (d,)
         Relevance of each column.
     common : ndarray of shape (G, 2)
-        Variance of the mean that a new task has in common with all others, and that of its deviation, of each block.
+        For each block, the variance of the shared mean and the variance of a new task's deviation from it.
     """
 
     X: Array
@@ -301,12 +301,12 @@ class DualPosterior(WeightPosterior):
     common: Array
 
     @cached_property
-    def coef(self) -> Array:  # type: ignore[override]  # a file holds what it is made of
+    def coef(self) -> Array:  # type: ignore[override]  # Files hold the fields, from which it is computed.
         """Posterior means."""
         return self._weights(self.alpha[None])[0]
 
     def _weights(self, alpha: Array) -> Array:
-        """T g Ψ, g_k the sum over the task's rows of α x; of several α."""
+        """Return T g Ψ for each of several α, where g_k is the sum of α x over the rows of task k."""
         g = np.zeros((len(alpha), self.T.shape[1], len(self.psi)))
         for k in range(g.shape[1]):
             own = self.task == k
@@ -317,12 +317,12 @@ class DualPosterior(WeightPosterior):
         return g
 
     @cached_property
-    def mean(self) -> Array:  # type: ignore[override]  # as coef
-        """Posterior mean of the mean that all tasks share."""
+    def mean(self) -> Array:  # type: ignore[override]  # As for coef.
+        """Posterior mean of the shared mean."""
         return np.asarray(self.common[self.block, 0] * self.psi * (self.alpha @ self.X))
 
     def _less(self, X: Array, prior: Array, share: Array) -> Parts:
-        """Prior variance of x·w less what the rows take; share[g] is the covariance of the rows' tasks with its own."""
+        """Return the prior variance of x·w minus its reduction by the rows; share[g] is Cov(rows' tasks, its task)."""
         cross = np.zeros((len(self.X), len(X)))
         for block in range(len(self.T)):
             of = self.block == block
@@ -338,7 +338,7 @@ class DualPosterior(WeightPosterior):
         return self._less(X, self.common.sum(axis=1), np.repeat(self.common[:, :1], len(self.task), axis=1))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of all tasks' weights: prior draws, corrected by what rows drawn from them would have taught."""
+        """Return draws of all tasks' weights: prior draws, conditioned on the rows by Matheron's rule."""
         K, d, R = self.T.shape[1], len(self.psi), len(self.X)
         normal = rng.standard_normal((count, K, d))
         prior = np.empty((count, K, d))

@@ -1,15 +1,16 @@
-r"""The prior of the weights: blocks of columns, each with a covariance over tasks and scales of features; the noise.
+r"""The prior of the weights: blocks of columns, each with a task covariance and feature scales; and the noise.
 
-The K weights of column j of block b have covariance :math:`\psi_j T_b` over the tasks. A block's kernel is T, its
-scales are ψ, and the noise is a part of the prior too. Hyperpriors are modes under the invariant measure, written as
-prices of −2 log Z; that of relevances is
+The K weights of column j of block b have covariance :math:`\psi_j T_b` over the tasks. T is the kernel of a block and
+ψ its scales. The noise is a part of the prior too. Each hyperprior adds a penalty to −2 log Z, here called its price.
+The price of relevances is
 
 .. math:: a \sum_p \Bigl[\frac{b}{\psi_p} + \log\frac{\psi_p}{b}\Bigr]
 
-with b, one for each part of a block, at its best value, the harmonic mean. A GLM has no noise that would bound its
-prior: the mean prior variance of its predictor, :math:`\bar v_f`, is priced by :math:`2 \log(1 + \bar v_f/s^2)`.
+where each part of a block has its own b, which is set to its optimum, the harmonic mean. In a GLM no noise variance
+bounds the prior variances. The price :math:`2 \log(1 + \bar v_f/s^2)` of the mean prior variance :math:`\bar v_f` of
+the linear predictor bounds them.
 
-All are climbed at once (:mod:`mssl.evidence.climb`): a prior is a point that moves in coordinates of its own.
+All hyperparameters are optimised together (:mod:`mssl.evidence.climb`). For this a prior is a point with coordinates.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from mssl._typing import Array, Index
 from mssl._validation import refused
 from mssl.evidence.climb import SMALLEST, Framed, Learned, Slope, in_logs
 
-_LEAST_OWN = 1e-2  # Least share of the mean's variance that tasks' own deviations begin with under a dense T.
+# Smallest ratio of the variance of deviations to that of the mean at the start of a dense T. A larger one would move
+# the start away from the previous stage; a smaller one would hold together tasks that looked alike there. It was set on
+# the synthetic families of benchmarks/evidence.py.
+_LEAST_OWN = 1e-2
 
 
 class Form(NamedTuple):
-    """A derivative by T: its trace, the sum of its entries, and the matrix, which plain kernels do not need."""
+    """A derivative in T: its trace, the sum of its entries, and the matrix, which plain kernels do not need."""
 
     trace: float
     total: float
@@ -37,17 +41,17 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> Form:
-        """The form of a matrix."""
+        """Return the form of a matrix."""
         return cls(float(np.trace(array)), float(array.sum()), array)
 
     def plus_identity(self, c: float, K: int) -> Form:
-        """The form with c/K more on the diagonal."""
+        """Return the form with c/K added to the diagonal."""
         array = None if self.array is None else self.array + c / K * np.eye(K)
         return Form(self.trace + c, self.total + c, array)
 
     @property
     def matrix(self) -> Array:
-        """The matrix, of a route that knows it."""
+        """The matrix, from a route that computes it."""
         assert self.array is not None  # for the type checker
         return self.array
 
@@ -55,8 +59,8 @@ class Form(NamedTuple):
 class TaskKernel(Learned[Form]):
     r"""Covariance of a block's weights over K tasks.
 
-    A kernel of your own is a subclass: its matrix, its slope, a step in coordinates of its own, and its price. It is
-    immutable; ``moved`` returns another.
+    To define your own kernel, write a subclass with its matrix, its gradient (``slope``), a step in its coordinates
+    (``moved``) and its price. A kernel is immutable; ``moved`` returns a new one.
 
     Attributes
     ----------
@@ -68,33 +72,33 @@ class TaskKernel(Learned[Form]):
 
     @abstractmethod
     def started(self, K: int, v: float, t: float) -> Self:
-        """The kernel near v I + t 11ᵀ, where a climb begins."""
+        """Return the kernel near v I + t 11ᵀ, from which a climb starts."""
 
     @abstractmethod
     def matrix(self, K: int) -> Array:
-        """T."""
+        """Return T."""
 
     @abstractmethod
     def common(self) -> tuple[float, float]:
-        """Variances that the weights of a new task have in common with all others, and of its own."""
+        """Return the variance that a new task's weights share with all others, and the variance of their deviation."""
 
     def spread(self, K: int) -> float:
-        """Mean prior variance of the tasks' weights, as far as it is learned."""
+        """Return the mean prior variance of the tasks' weights, summed over its learned parts."""
         return float(np.trace(self.matrix(K))) / K
 
 
 @dataclass(frozen=True)
 class Exchangeable(TaskKernel):
-    """Weights around a mean that all tasks share: T = v I + t 11ᵀ.
+    """Weights that scatter around a shared mean: T = v I + t 11ᵀ.
 
     Parameters
     ----------
     mean : bool, default=True
-        Whether tasks share a mean; without one this is a ridge.
+        Whether tasks share a mean. Without a mean this is ridge regression.
     v, t : float
-        Variances of the tasks' deviations and of the mean; a fit finds them.
+        Variances of the tasks' deviations and of the mean. A fit estimates them.
     learned : tuple of str
-        Which of them are learned.
+        Names of the variances that are learned.
 
     Examples
     --------
@@ -143,20 +147,20 @@ class Exchangeable(TaskKernel):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Framed, TaskKernel):
-    r"""Any covariance T over tasks, with an inverse-Wishart prior around :math:`T_0 = v I + t 1 1^\top`.
+    r"""An unrestricted task covariance T, with an inverse-Wishart prior around :math:`T_0 = v I + t 1 1^\top`.
 
-    Its price is that of ν = K + ½ rows with the best v and t. A step moves T in its own frame.
+    The prior is worth ν = K + ½ observations; v and t are at their optimum. A step moves T in its own frame.
 
     Parameters
     ----------
     T : ndarray of shape (K, K), optional
-        The covariance; a fit finds it.
+        The covariance. A fit estimates it.
     """
 
     T: Array = field(default_factory=lambda: np.eye(1))
 
     def started(self, K: int, v: float, t: float) -> Dense:
-        # Tasks that are all alike so far may come apart.
+        # If the previous stage found equal weights in all tasks, this start still allows them to differ.
         return Dense(max(v, _LEAST_OWN * t) * np.eye(K) + t)
 
     def matrix(self, K: int) -> Array:
@@ -185,14 +189,14 @@ class Dense(Framed, TaskKernel):
 
 @dataclass(frozen=True, eq=False)
 class Known(TaskKernel):
-    """A given relation of the tasks, T = s Q⁻¹, of which the scale s is learned.
+    """A fixed relation of the tasks, T = s Q⁻¹, with a learned scale s.
 
     Parameters
     ----------
     precision : ndarray of shape (K, K)
         Q, positive definite.
     s : float
-        The scale; a fit finds it.
+        The scale. A fit estimates it.
     """
 
     precision: Array
@@ -227,11 +231,13 @@ class Known(TaskKernel):
         return max(between, 0.0), float(np.trace(T)) / K - max(between, 0.0)
 
 
-NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
+# ν_n: strength, in rows per task, of the prior that all tasks are equally noisy. A larger value stabilises tasks with
+# few rows; a smaller one follows tasks whose noise differs. It comes from a prototype that was checked on 18 problems.
+NOISE_PRIOR = 10.0
 
 
 class Noise(Learned[Array]):
-    """Variances of the errors, and how they are learned: from derivatives by the variances or by the covariance."""
+    """Error variances. They are learned from derivatives in the variances, shape (K,), or in the covariance, (K, K)."""
 
     @property
     @abstractmethod
@@ -245,12 +251,12 @@ class Noise(Learned[Array]):
 
     @abstractmethod
     def scaled(self, c: float) -> Self:
-        """The noise with c times the variances."""
+        """Return the noise with c times the variances."""
 
 
 @dataclass(frozen=True, eq=False)
 class PerTask(Noise):
-    r"""A variance of its own for every task, drawn to their harmonic mean s₀.
+    r"""One variance per task; the variances are shrunk towards their harmonic mean s₀.
 
     The price is :math:`\nu_n \sum_k [s_0/\sigma_k^2 + \log(\sigma_k^2/s_0)]`.
 
@@ -296,12 +302,12 @@ class PerTask(Noise):
 
 @dataclass(frozen=True, eq=False)
 class SharedNoise(Framed, Noise):
-    r"""Errors with a covariance Ω that tasks share on one occasion, drawn to a target by K + 1 occasions' worth.
+    r"""Errors of the tasks on one occasion have the covariance Ω; a prior worth K + 1 occasions shrinks Ω to a target.
 
     Parameters
     ----------
     T, target : ndarrays of shape (K, K)
-        Ω and what it is drawn to.
+        Ω and the target of the shrinkage.
     """
 
     T: Array
@@ -325,9 +331,15 @@ class SharedNoise(Framed, Noise):
         return replace(self, T=c * self.T)
 
 
-RELEVANCE_PRIOR = 4.0  # a: rows' worth of a priori knowledge that all columns of a block matter alike; 1 blew up
-PREDICTOR_SCALE = 3.0  # s of a GLM: predictors beyond ± 2 s are out of the ordinary on the log-odds or log scale
-FLAT = 1e4  # prior variance of the mean intercept of shrunk intercepts, in the units of the targets' variance
+# a: strength of the prior that all columns of a block are equally relevant. A smaller value selects columns more
+# sharply but less stably (with 1 the relevances diverged). It comes from a prototype that was checked on 18 problems.
+RELEVANCE_PRIOR = 4.0
+# s of a GLM. A smaller value shrinks the linear predictor more; predictors beyond ± 2 s are unusual on the log-odds and
+# log scales.
+PREDICTOR_SCALE = 3.0
+# Prior variance of the mean of shrunk intercepts, in units of the targets' variance: wide, so that it does not shrink
+# the mean, and finite, so that the posterior stays proper.
+FLAT = 1e4
 
 
 class FeatureScale(Learned[Array]):
@@ -336,12 +348,12 @@ class FeatureScale(Learned[Array]):
     @property
     @abstractmethod
     def values(self) -> Array:
-        """ψ of every column of the block."""
+        """ψ of each column of the block."""
 
 
 @dataclass(frozen=True, eq=False)
 class Equal(FeatureScale):
-    """All columns alike."""
+    """Scale 1 for all columns."""
 
     d: int
 
@@ -352,16 +364,18 @@ class Equal(FeatureScale):
 
 @dataclass(frozen=True, eq=False)
 class ARD(FeatureScale):
-    """A relevance for every group of columns; their harmonic mean in the first part is 1.
+    """One relevance per group of columns (automatic relevance determination).
+
+    The harmonic mean of the relevances in the first part is 1.
 
     Parameters
     ----------
     groups : ndarray of int of shape (d,)
-        Relevance group of every column.
+        Relevance group of each column.
     parts : ndarray of int of shape (P,), optional
-        Part of the block that each group lies in. Relevances are drawn to each other within a part.
+        Part of the block to which each group belongs. Relevances are shrunk towards each other within a part.
     psi : ndarray of shape (P,), optional
-        Relevances; a fit finds them.
+        Relevances. A fit estimates them.
     """
 
     groups: Index
@@ -380,7 +394,7 @@ class ARD(FeatureScale):
 
     @cached_property
     def _level(self) -> Array:
-        """The harmonic mean of every group's part."""
+        """Harmonic mean of the relevances in each group's part."""
         return np.asarray((np.bincount(self._part) / np.bincount(self._part, 1 / self._psi))[self._part])
 
     @property
@@ -393,12 +407,12 @@ class ARD(FeatureScale):
 
     def slope(self, A: Array, C: Array) -> Slope:
         psi = self._psi
-        # Traces are not negative; collinear columns may leave rounding of either sign in their place.
+        # Exact traces are non-negative; for collinear columns rounding may make them negative.
         sums = [np.maximum(np.bincount(self.groups, part, len(psi)), 0.0) for part in (A, C)]
         slope, metric = in_logs(
             np.ones(len(psi)), psi * sums[0] + RELEVANCE_PRIOR, psi * sums[1] + RELEVANCE_PRIOR * self._level / psi
         )
-        first = self._part == self._part[:1]  # whose mean stays: the scale of all is the kernel's
+        first = self._part == self._part[:1]  # The mean of this part is fixed; the kernel holds the common scale.
         return slope - np.where(first, 1 / psi, 0.0) / np.sum(1 / psi[first]) * slope.sum(), metric
 
     def moved(self, step: Array) -> ARD:
@@ -411,14 +425,14 @@ class ARD(FeatureScale):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Columns whose weights have one covariance over tasks.
+    """Columns whose weights have the same task covariance, up to a scale.
 
     Attributes
     ----------
     columns : ndarray of int
-        The columns.
+        Indices of the columns.
     tasks : TaskKernel
-        Covariance over tasks.
+        Task covariance.
     features : FeatureScale
         Scales of the columns.
     """
@@ -429,14 +443,14 @@ class Block:
 
 
 class Derivatives(NamedTuple):
-    r"""What an exact computation at a prior says; see :mod:`mssl.evidence.routes`.
+    r"""−2 log Z and its derivatives at a prior; see :mod:`mssl.evidence.routes`.
 
     Attributes
     ----------
     value : float
         −2 log Z without constants.
     tasks : list of (Form, Form)
-        A and C of every block: −2 log Z changes by tr((A − C) dT).
+        A and C of each block: −2 log Z changes by tr((A − C) dT).
     down, up : ndarrays of shape (d,)
         −2 log Z changes by (down − up)·dψ.
     noise : (ndarray, ndarray) of shape (K,) or (K, K)
@@ -452,18 +466,19 @@ class Derivatives(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Blocks and noise: a point of the climb.
+    """The whole prior, which is a point of the climb.
 
     Attributes
     ----------
     blocks : tuple of Block
-        The blocks; each column lies in one.
+        The blocks. Each column belongs to exactly one block.
     noise : Noise
-        Of the errors.
+        Variances of the errors.
     intercept : bool
         Whether the last block is an intercept.
     predictor : ndarray of shape (d,) or None
-        For a GLM: mean over rows of every column's square, which turns prior variances into that of the predictor.
+        For a GLM, the mean square of each column over the rows. Prior variances times this give the prior variance of
+        the linear predictor.
     """
 
     blocks: tuple[Block, ...]
@@ -478,7 +493,7 @@ class Prior:
 
     @cached_property
     def block(self) -> Index:
-        """Block of every column."""
+        """Block of each column."""
         of = np.zeros(sum(len(block.columns) for block in self.blocks), dtype=np.int64)
         for number, block in enumerate(self.blocks):
             of[block.columns] = number
@@ -486,7 +501,7 @@ class Prior:
 
     @cached_property
     def psi(self) -> Array:
-        """ψ of every column."""
+        """ψ of each column."""
         values = np.zeros(len(self.block))
         for block in self.blocks:
             values[block.columns] = block.features.values
@@ -494,35 +509,35 @@ class Prior:
 
     @cached_property
     def covariances(self) -> Array:
-        """T of every block, shape (B, K, K)."""
+        """T of each block, shape (B, K, K)."""
         return np.array([block.tasks.matrix(self.n_tasks) for block in self.blocks])
 
     @cached_property
     def common(self) -> Array:
-        """Variances of each block that a new task has in common with all others, and of its own, shape (B, 2)."""
+        """Per block, the variance that a new task shares with all others and that of its deviation, shape (B, 2)."""
         return np.array([block.tasks.common() for block in self.blocks])
 
     @property
     def plain(self) -> bool:
-        """Whether tasks are independent given the means that they share, and errors are."""
+        """Whether the tasks are independent given their shared means, and their errors are independent."""
         return all(block.tasks.plain for block in self.blocks) and isinstance(self.noise, PerTask)
 
     @property
     def mean_variances(self) -> Array:
-        """Prior variance of what all tasks have in common, column by column."""
+        """Prior variance of the shared mean, column by column."""
         return np.asarray(self.common[self.block, 0] * self.psi)
 
     @property
     def own_variances(self) -> Array:
-        """Prior variance of a new task's own part, column by column."""
+        """Prior variance of a new task's deviation from the shared mean, column by column."""
         return np.asarray(self.common[self.block, 1] * self.psi)
 
     def variances(self) -> Array:
-        """Mean prior variance over the tasks, column by column."""
+        """Return the mean prior variance over the tasks, column by column."""
         return np.asarray(np.einsum("bkk->b", self.covariances)[self.block] / self.n_tasks * self.psi)
 
     def moved(self, step: Array) -> Prior:
-        """The prior at the end of a step."""
+        """Return the prior at the end of a step."""
         blocks, first = [], 0
         for block in self.blocks:
             middle = first + block.tasks.size
@@ -533,14 +548,14 @@ class Prior:
         return replace(self, blocks=tuple(blocks), noise=self.noise.moved(step[first:]))
 
     def objective(self, value: float) -> float:
-        """−2 log Z plus the prices."""
+        """Return −2 log Z plus the prices of the hyperparameters."""
         total = value + self.noise.price()
         total += sum(block.tasks.price() + block.features.price() for block in self.blocks)
         return float(total + 2 * np.log1p(self._predictor_variance / PREDICTOR_SCALE**2))
 
     @cached_property
     def _reaches(self) -> list[float]:
-        """Mean variances of a GLM's predictor by T = I on each block; none where there is no predictor to price."""
+        """Mean variance of a GLM's linear predictor per block for T = I; empty without ``predictor``."""
         squares = self.predictor
         return [] if squares is None else [float(squares[b.columns] @ b.features.values) for b in self.blocks]
 
@@ -550,7 +565,7 @@ class Prior:
         return sum(reach * spread for reach, spread in zip(self._reaches, spreads, strict=False))
 
     def slopes(self, s: Derivatives) -> Slope:
-        """Slope of the objective in the coordinates of :meth:`moved`, and its minorise–maximise curvature."""
+        """Return the gradient of the objective in the coordinates of :meth:`moved`, and the MM curvature."""
         K, rate = self.n_tasks, 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance)
         parts: list[Slope] = []
         for number, (block, forms) in enumerate(zip(self.blocks, s.tasks, strict=True)):
@@ -563,7 +578,7 @@ class Prior:
         return np.concatenate([slope for slope, _ in parts]), np.concatenate([metric for _, metric in parts])
 
     def evaluated(self, route: Any) -> tuple[float, Array, Array] | None:
-        """Objective, slope and metric, or None where they cannot be computed."""
+        """Return objective, gradient and metric, or None if they cannot be computed."""
         try:
             s = route.derivatives(self)
         except np.linalg.LinAlgError:
@@ -572,24 +587,26 @@ class Prior:
         return (objective, *self.slopes(s)) if np.isfinite(objective) else None
 
     def without_intercept(self) -> Prior:
-        """The prior of the other columns."""
+        """Return the prior of the other columns."""
         return replace(self, blocks=self.blocks[:-1], intercept=False) if self.intercept else self
 
     def with_intercept(self, tasks: TaskKernel) -> Prior:
-        """The prior with an intercept after the other columns."""
+        """Return the prior with an intercept after the other columns."""
         block = Block(np.array([len(self.block)]), tasks, Equal(1))
         return replace(self, blocks=(*self.blocks, block), intercept=True)
 
 
 def plain_prior(block: Index, groups: Index, noise: Noise, *, relevance: bool, mean: bool) -> Prior:
-    """A ridge, or tasks around a mean, for every block of columns; half of the variance is noise, the rest is spread.
+    """Return the initial prior: an exchangeable kernel for each block of columns.
+
+    The noise has half of the targets' variance; the columns share the other half equally.
 
     Parameters
     ----------
     block, groups : ndarrays of int of shape (d,)
-        Block and relevance group of every column.
+        Block and relevance group of each column.
     noise : Noise
-        Where the noise begins.
+        The initial noise.
     relevance, mean : bool
         Whether relevances are learned, and whether tasks share a mean.
     """
@@ -605,7 +622,7 @@ def plain_prior(block: Index, groups: Index, noise: Noise, *, relevance: bool, m
 
 
 def related(prior: Prior, kernel: TaskKernel) -> Prior:
-    """The prior in which one kernel relates the tasks, for all columns but the intercept; scales of blocks stay."""
+    """Return the prior with one kernel for all columns except the intercept; the scales of the blocks are kept."""
     K = prior.n_tasks
     free = prior.without_intercept().blocks
     totals = np.array([block.tasks.common()[1] + block.tasks.common()[0] / K for block in free])

@@ -1,18 +1,18 @@
-r"""Exact computations with the weights integrated out, at given hyperparameters.
+r"""Exact computation of the evidence and the posterior at given hyperparameters.
 
-All routes compute the same numbers (:class:`mssl.evidence.prior.Derivatives` and the posterior of the weights) for
+All routes compute the same quantities (:class:`mssl.evidence.prior.Derivatives` and the posterior of the weights) for
 
 .. math:: V = \sum_g (X \Psi_g X^\top) \circ T_g[t, t] + \text{noise}, \qquad
           -2 \log Z = z^\top V^{-1} z + \log |V| + \sum_k \Bigl[\mathrm{spare}_k \log \sigma_k^2
           + \frac{\mathrm{rest}_k}{\sigma_k^2}\Bigr],
 
-where t is the task of each row. They differ in what they can do and what they cost a step:
+where t is the task of each row. They differ in the priors that they accept and in the cost per step:
 
 =========== ============================================== =====================================
-route       prior and noise                                cost
+route       prior and noise                                cost per step
 =========== ============================================== =====================================
-``MEAN``    a shared mean, own noise of each task          :math:`\sum_k r_k^2 (r_k + d) + K r d^2 + d^3`
-``DUAL``    any                                            :math:`R^3`, R rows in all
+``MEAN``    a shared mean, one noise variance per task     :math:`\sum_k r_k^2 (r_k + d) + K r d^2 + d^3`
+``DUAL``    any                                            :math:`R^3` for R rows in total
 ``SHARED``  one design, one block, any noise               :math:`K^3 + r^3`
 ``PRIMAL``  any, errors shared on occasions                :math:`(K d)^3`
 =========== ============================================== =====================================
@@ -36,13 +36,13 @@ from mssl.kernels.threads import threads_for
 
 
 class Solved(Protocol):
-    """The problem at one prior."""
+    """The solved problem at one prior."""
 
     def derivatives(self) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
 
     def posterior(self) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
 
 
 S = TypeVar("S", bound=Solved)
@@ -50,48 +50,48 @@ S = TypeVar("S", bound=Solved)
 
 @dataclass(eq=False)
 class Route(ABC, Generic[S]):
-    """A way to compute with the weights integrated out."""
+    """A method that computes the evidence and the posterior."""
 
     _last: tuple[Prior, S] | None = field(default=None, init=False, repr=False)
 
     @abstractmethod
     def solve(self, prior: Prior) -> S:
-        """Solve at a prior."""
+        """Solve the problem at a prior."""
 
     def at(self, prior: Prior) -> S:
-        """The problem at a prior; it is solved once where derivatives and posterior are wanted."""
+        """Return the solved problem at a prior. The last one is kept for both derivatives and posterior."""
         if self._last is None or self._last[0] is not prior:
-            self._last = None  # its memory serves the next
+            self._last = None  # Free its memory before the next problem is solved.
             self._last = prior, self.solve(prior)
         return self._last[1]
 
     def derivatives(self, prior: Prior) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
         return self.at(prior).derivatives()
 
     def posterior(self, prior: Prior) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
         return self.at(prior).posterior()
 
 
 @dataclass(eq=False)
 class MeanRoute(Route["_GivenMean"]):
-    """Condition on the mean that all tasks share: tasks are then independent of each other."""
+    """Condition on the shared mean, given which the tasks are independent."""
 
     rows: TaskFactors
 
     def solve(self, prior: Prior) -> _GivenMean:
-        """Solve at a prior."""
+        """Solve the problem at a prior."""
         return _GivenMean(self.rows, prior)
 
 
 class _GivenMean:
-    """Tasks with V_k = L Lᵀ given the mean: L⁻¹, U = L⁻¹X and L⁻¹z, and the mean's posterior."""
+    """L⁻¹, U = L⁻¹X and L⁻¹z of tasks with V_k = L Lᵀ given the mean, and the posterior of the mean."""
 
     def __init__(self, rows: TaskFactors, prior: Prior) -> None:
         self.rows, self.prior = rows, prior
         spread = rows.R * np.sqrt(prior.own_variances)
-        V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
+        V = spread @ spread.transpose(0, 2, 1)  # NumPy sees one array twice and computes half of the products.
         diagonal = np.arange(V.shape[1])
         V[:, diagonal, diagonal] += prior.noise.variances[:, None]
         self.lower: Array = np.asarray(np.linalg.cholesky(V), dtype=float)
@@ -109,8 +109,8 @@ class _GivenMean:
 
     @cached_property
     def _part(self) -> Array:
-        # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted; Var, the
-        # posterior covariance of the mean, is c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
+        # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹; only its diagonal and its traces with single columns are needed. Var is the
+        # posterior covariance of the mean, c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
         part = _whitened(self.factor, (self.flat * self.scale).T).T.reshape(self.U.shape)
         return np.asarray(part @ part.transpose(0, 2, 1))
 
@@ -121,12 +121,12 @@ class _GivenMean:
         return alpha, diagonal
 
     def inverse_rows(self) -> tuple[Array, Array]:
-        """:math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
+        """Return :math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
         kept = np.arange(self.white.shape[1]) < self.rows.used[:, None]
         return self._inverse_rows[0][kept], self._inverse_rows[1][kept]
 
     def derivatives(self) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
         rows, noise, U, total = self.rows, self.prior.noise.variances, self.U, self.total
         log_det = 2 * float(np.sum(np.log(np.diag(self.factor))))
         filling = rows.R.shape[1] - rows.used
@@ -142,7 +142,7 @@ class _GivenMean:
         alpha, diagonal = self._inverse_rows
         trace = np.maximum(diagonal.sum(axis=1) - filling / noise, 0.0)
         of_noise = trace + rows.spare / noise, np.sum(alpha * alpha, axis=1) + rows.rest / noise**2
-        # A and C of the variances of the tasks' own parts and of the mean, column by column.
+        # A and C of the variances of the deviations and of the mean, column by column.
         own = np.array([np.maximum(own_trace, 0.0), np.sum(g * g, axis=0)])
         mean = np.array([np.maximum(mean_trace, 0.0), g.sum(axis=0) ** 2])
         forms = []
@@ -155,7 +155,7 @@ class _GivenMean:
         return Derivatives(value, forms, down, up, of_noise)
 
     def posterior(self) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
         mean_root = _whitened(self.factor, np.diag(self.scale)).T
         own = self.prior.own_variances
         coef = self.mean + own * (self.residual[:, None, :] @ self.U)[:, 0]
@@ -164,28 +164,28 @@ class _GivenMean:
 
 @dataclass(eq=False)
 class DualRoute(Route["_AllRows"]):
-    """Work with the covariance of all rows; noise may be given for each row (sites of a GLM)."""
+    """Factor the covariance of all rows."""
 
     rows: TaskFactors
 
     @cached_property
     def flat(self) -> tuple[Array, Array, Index]:
-        """The rows one below the other: features, targets, task of each."""
+        """Features, targets and tasks of all rows, task after task."""
         return self.rows.flat()
 
     @cached_property
     def pairs(self) -> Index:
-        """For two rows the place of their tasks in a flat (K, K) matrix."""
+        """Index of each pair of rows, by their tasks, in a flattened (K, K) matrix."""
         task = self.flat[2]
         return task[:, None] * self.rows.n_tasks + task
 
     def solve(self, prior: Prior) -> _AllRows:
-        """Solve at a prior."""
+        """Solve the problem at a prior."""
         return _AllRows(self, prior)
 
 
 class _AllRows:
-    """The covariance V of all rows, and products of the rows' features block by block, scaled."""
+    """The covariance V of all rows, and the scaled kernel matrix of the features of each block."""
 
     def __init__(self, route: DualRoute, prior: Prior) -> None:
         self.route, self.prior = route, prior
@@ -193,7 +193,7 @@ class _AllRows:
         self.V, self.kernels = np.diag(prior.noise.variances[self.task]), []
         for block, T in zip(prior.blocks, prior.covariances, strict=True):
             scaled = self.X[:, block.columns] * np.sqrt(block.features.values)
-            self.kernels.append(scaled @ scaled.T)  # one array twice: half of the products are made
+            self.kernels.append(scaled @ scaled.T)  # NumPy sees one array twice and computes half of the products.
             among = T.take(route.pairs)
             among *= self.kernels[-1]
             self.V += among
@@ -204,14 +204,14 @@ class _AllRows:
         return half, half @ self.z + self.z @ half, log_det
 
     def inverse_rows(self) -> tuple[Array, Array]:
-        """:math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
+        """Return :math:`V^{-1}z` and the diagonal of :math:`V^{-1}`, row by row."""
         return self._inverse[1], 2 * np.diag(self._inverse[0])
 
     def derivatives(self) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
         rows, prior, noise, X, task = self.route.rows, self.prior, self.prior.noise.variances, self.X, self.task
         K = rows.n_tasks
-        half, alpha, log_det = self._inverse  # V⁻¹ is the half plus its transpose, and so are products with it
+        half, alpha, log_det = self._inverse  # V⁻¹ = half + halfᵀ, so that products need one half and a transpose.
         value = float(self.z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = _task_sums(alpha[:, None] * X, rows.used)
         noise_trace = np.bincount(task, 2 * np.diag(half), K) + rows.spare / noise
@@ -228,7 +228,7 @@ class _AllRows:
         return Derivatives(value, forms, down, up, (noise_trace, squares))
 
     def posterior(self) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
         prior, lower = self.prior, _root(self.V)
         alpha = _solved(lower, self.z)
         noise = prior.noise.variances[self.task]
@@ -239,7 +239,7 @@ class _AllRows:
 
 @dataclass(eq=False)
 class SharedRoute(Route["_Diagonal"]):
-    r"""One design for all tasks and one T: two eigendecompositions make V diagonal.
+    r"""Diagonalise V by two eigendecompositions, for one shared design and one T.
 
     With :math:`\Omega = L L^\top`, :math:`L^{-1} T L^{-\top} = Q \Lambda Q^\top` and
     :math:`X \Psi X^\top = U D U^\top`, V is diagonal in the basis :math:`L Q \otimes U`, with entries
@@ -252,9 +252,9 @@ class SharedRoute(Route["_Diagonal"]):
     Z : ndarray of shape (r, K)
         Targets.
     spare : float
-        Occasions outside the compressed rows.
+        Number of occasions minus the number of compressed rows (and one for a flat intercept).
     rest : ndarray of shape (K, K)
-        Products of what no feature can explain.
+        Cross products of the parts of the targets that no feature explains.
     """
 
     X: Array
@@ -263,12 +263,12 @@ class SharedRoute(Route["_Diagonal"]):
     rest: Array
 
     def solve(self, prior: Prior) -> _Diagonal:
-        """Solve at a prior."""
+        """Solve the problem at a prior."""
         return _Diagonal(self, prior)
 
 
 class _Diagonal:
-    """The basis that makes V diagonal: FᵀΩF = I, FᵀTF = Λ, and the weights 1/(1 + λ_k d_i)."""
+    """The basis that diagonalises V: FᵀΩF = I, FᵀTF = Λ, and the weights 1/(1 + λ_k d_i)."""
 
     def __init__(self, route: SharedRoute, prior: Prior) -> None:
         self.route, self.prior, X = route, prior, route.X
@@ -283,7 +283,7 @@ class _Diagonal:
         self.g = self.alpha.T @ X
 
     def derivatives(self) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
         route, weight, psi, g = self.route, self.weight, self.prior.psi, self.g
         omega = self.prior.noise.covariance
         inverse, log_det = np.linalg.inv(omega), np.linalg.slogdet(omega)[1]
@@ -296,7 +296,7 @@ class _Diagonal:
         return Derivatives(value, [(A, C)], down, np.sum(g * (self.T @ g), axis=0), (noise_trace, noise))
 
     def posterior(self) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
         psi, common = self.prior.psi, self.prior.common[0]
         coef, mean = self.T @ self.g * psi, common[0] * np.sum(self.g, axis=0) * psi
         along = self.U.T @ self.route.X
@@ -305,24 +305,23 @@ class _Diagonal:
 
 @dataclass(eq=False)
 class PrimalRoute(Route["_AllWeights"]):
-    r"""Work with the precision of all K d weights, where errors are shared on occasions.
+    r"""Factor the precision of all K d weights, for errors that are shared on occasions.
 
-    On occasion o the tasks with a target there have errors with covariance :math:`\Omega_o = \Omega[o, o]`; with their
-    inverses, padded by zeros, :math:`G_{kl} = \sum_o (\Omega_o^{-1})_{kl} x_{ko} x_{lo}^\top` is the Gram matrix of all
-    weights.
+    The observed tasks of occasion o have errors with covariance :math:`\Omega_o = \Omega[o, o]`. With the inverses
+    padded by zeros, :math:`G_{kl} = \sum_o (\Omega_o^{-1})_{kl} x_{ko} x_{lo}^\top` is the Gram matrix of all weights.
 
     Attributes
     ----------
     X : ndarray of shape (n, K, d) or (n, 1, d)
-        Features on every occasion, zero where a task has no target; one design for all tasks has length 1.
+        Features of each occasion, zero where a target is missing. A shared design has length 1 on the second axis.
     Y : ndarray of shape (n, K)
         Targets, zero where missing.
     seen : ndarray of bool of shape (n, K)
-        Which targets are there.
+        Mask of the observed targets.
     counts : ndarray of shape (n,)
         Frequency weights of the occasions.
     lost : float
-        Degrees of freedom that were taken by flat intercepts: 1 where complete occasions were centred.
+        Degrees of freedom that flat intercepts use: 1 if complete occasions were centred, else 0.
     """
 
     X: Array
@@ -333,12 +332,12 @@ class PrimalRoute(Route["_AllWeights"]):
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every task has a target on every occasion."""
+        """Whether each task has a target on each occasion."""
         return bool(self.seen.all())
 
     @cached_property
     def _cross(self) -> Array:
-        """Products of all tasks' features over complete occasions, [j, k, j', l]."""
+        """Cross products of all tasks' features over complete occasions, [j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
         if self.X.shape[1] == 1:
             gram = (self.of(0) * self.counts[:, None]).T @ self.of(0)
@@ -347,7 +346,7 @@ class PrimalRoute(Route["_AllWeights"]):
         return np.asarray(((flat * self.counts[:, None]).T @ flat).reshape(d, K, d, K))
 
     def errors(self, noise: Noise) -> tuple[Array, float, Array]:
-        """Inverse error covariances (one, or one an occasion), their log determinants' sum, and G[j, k, j', l]."""
+        """Return the inverse error covariances (one, or one per occasion), the sum of log|Ω_o|, and G[j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
         omega = noise.covariance
         if self.complete:
@@ -371,17 +370,17 @@ class PrimalRoute(Route["_AllWeights"]):
         return inverses, float(self.counts @ np.linalg.slogdet(masked)[1][of_row]), G
 
     def whitened(self, inverses: Array, values: Array) -> Array:
-        """Rows of values (n, K) times the inverse error covariance of their occasion."""
+        """Multiply each row of values (n, K) by the inverse error covariance of its occasion."""
         if self.complete:
             return np.asarray(values @ inverses)
         return np.asarray((inverses @ values[:, :, None])[:, :, 0])
 
     def of(self, k: int) -> Array:
-        """Features of one task."""
+        """Return the features of one task."""
         return self.X[:, k % self.X.shape[1]]
 
     def noise_trace(self, inverses: Array, covariance: Array) -> Array:
-        """Sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, with Q = x Cov(w) xᵀ over the tasks of an occasion."""
+        """Return the sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, where Q = x Cov(w) xᵀ over the tasks of an occasion."""
         K, d = self.Y.shape[1], self.X.shape[2]
         covariance = covariance.reshape(d, K, d, K)
         if self.complete:
@@ -396,7 +395,7 @@ class PrimalRoute(Route["_AllWeights"]):
         return np.asarray(np.einsum("o,okl->kl", self.counts, left))
 
     def solve(self, prior: Prior) -> _AllWeights:
-        """Solve at a prior."""
+        """Solve the problem at a prior."""
         return _AllWeights(self, prior)
 
 
@@ -423,10 +422,10 @@ class _AllWeights:
         self.g = self.b - (self.G.reshape(d * K, d * K) @ self.coef.ravel()).reshape(d, K)
 
     def derivatives(self) -> Derivatives:
-        """−2 log Z and its derivatives."""
+        """Return −2 log Z and its derivatives."""
         route, g = self.route, self.g
         d, K = g.shape
-        # N = G − G Cov G, of which the blocks of single columns are wanted.
+        # N = G − G Cov G; only its blocks of single columns are needed.
         along = (self.covariance @ self.G.reshape(d * K, d * K)).reshape(d * K, d, K)
         N = np.einsum("jkjl->jkl", self.G) - self.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
         fitted = (route.X.transpose(1, 0, 2) @ self.coef.T[:, :, None])[:, :, 0].T
@@ -441,10 +440,10 @@ class _AllWeights:
         return Derivatives(self.value, forms, down, up, noise)
 
     def posterior(self) -> WeightPosterior:
-        """The weights' posterior."""
+        """Return the posterior of the weights."""
         d, K = self.g.shape
         reach = self.prior.mean_variances
-        # Variance of the mean: its prior, less what the covariance N of all g takes away.
+        # The posterior variance of the mean is its prior variance minus the reduction by the covariance N of all g.
         sums = self.G.sum(axis=1).reshape(d, d * K)
         N = self.G.sum(axis=(1, 3)) - sums @ self.covariance @ sums.T
         spread = np.diag(reach) - reach[:, None] * N * reach
@@ -453,7 +452,7 @@ class _AllWeights:
 
 
 def _root(V: Array) -> Array:
-    """The lower Cholesky factor of V, lifted as far as rounding needs: targets may hold hardly any noise."""
+    """Return the lower Cholesky factor of V; if rounding makes V singular, a small multiple of I is added."""
     for lift in (0.0, 1e-14, 1e-12):
         raised = V + lift * V.diagonal().max(initial=0.0) * np.eye(len(V)) if lift else V
         lower, failed = dpotrf(raised, lower=1, clean=1)
@@ -463,29 +462,29 @@ def _root(V: Array) -> Array:
 
 
 def _solved(lower: Array, b: Array) -> Array:
-    """(L Lᵀ)⁻¹b."""
+    """Return (L Lᵀ)⁻¹b."""
     return np.asarray(dpotrs(lower, b, lower=1)[0]) if b.size else b
 
 
 def _whitened(lower: Array, b: Array) -> Array:
-    """L⁻¹b."""
+    """Return L⁻¹b."""
     return np.asarray(dtrtrs(lower, b, lower=1)[0]) if b.size else b
 
 
 def _half_inverse(V: Array) -> tuple[Array, float]:
-    """The upper half of V⁻¹, with half its diagonal, and log |V|."""
+    """Return the upper triangle of V⁻¹ with half of its diagonal, and log |V|."""
     if not len(V):
         return V, 0.0
     with threads_for(len(V)):
         lower = _root(V)
         log_det = 2 * float(np.sum(np.log(np.diag(lower))))
-        half, _ = dpotri(lower, lower=1, overwrite_c=1)  # the other half stays zero
+        half, _ = dpotri(lower, lower=1, overwrite_c=1)  # The other triangle stays zero.
     half[np.diag_indices(len(V))] *= 0.5
-    return half.T, log_det  # LAPACK's columns are NumPy's rows
+    return half.T, log_det  # LAPACK's columns are NumPy's rows.
 
 
 def _task_sums(values: Array, counts: Index) -> Array:
-    """Sums over each task's rows, which lie one below the other; tasks may have none."""
+    """Return the sums over each task's consecutive rows; a task may have no rows."""
     sums = np.zeros((len(counts), *values.shape[1:]))
     full = counts > 0
     if full.any():

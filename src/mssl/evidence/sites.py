@@ -1,17 +1,18 @@
-r"""Gaussian sites in place of a likelihood, so that the same engine serves every loss.
+r"""Expectation propagation: Gaussian sites replace the likelihood, so that the Gaussian routes serve every loss.
 
-Row i has a site with precision :math:`\tilde\tau_i` and response :math:`\tilde\mu_i = \tilde\nu_i/\tilde\tau_i`;
-rows times :math:`\sqrt{\tilde\tau}` have unit noise. Sites come from expectation propagation: the cavity (the posterior
-of the predictor without the row), times the likelihood, has moments that the site makes the posterior match. With a
-wide posterior that is far better than a curvature at the mode.
+Row i has a site with precision :math:`\tilde\tau_i` and response :math:`\tilde\mu_i = \tilde\nu_i/\tilde\tau_i`. Rows
+times :math:`\sqrt{\tilde\tau}` have unit noise. The cavity is the posterior of the row's predictor without its site.
+The site is chosen so that the posterior has the moments of the cavity times the likelihood. For a wide posterior this
+is much more accurate than Laplace's approximation, which uses the curvature at the mode.
 
 .. math:: -2 \log Z_{EP} = -2 \log N(\sqrt{\tilde\tau}\tilde\mu; 0, V) - \sum_i \Bigl[2 \log \hat Z_i
           + \log\bigl(1 + \tilde\tau_i/\tau_i\bigr)
           + \frac{\tau_i \tilde\tau_i}{\tau_i + \tilde\tau_i} (\mu_i - \tilde\mu_i)^2\Bigr]
 
-with cavity precision τ and mean μ (Rasmussen & Williams 2006, eq. 3.65). At the sites' fixed point the derivatives in
-the hyperparameters are those of the Gaussian problem, and the derivative in a parameter of the loss is the mean of
-:math:`\partial \log p/\partial\theta` under the tilted distributions. The climb moves both, the sites follow inside.
+with cavity precision τ and mean μ (Rasmussen & Williams 2006, eq. 3.65). At the fixed point of the sites, the
+derivatives in the hyperparameters are those of the Gaussian problem. The derivative in a parameter of the loss is the
+mean of :math:`\partial \log p/\partial\theta` under the tilted distributions. The climb optimises both kinds of
+parameters, and the sites converge at each of its points.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.losses import NODES, Loss
 
-SHARE = 0.9  # Largest share of a step of the sites that is taken; less where they swing.
-TOGETHER = 10  # Sweeps after which all copies of a heavy row move as one, if they go further than their deviation.
-_MOST_SWEEPS = 100  # At one point of a climb; five times the limit of points in all.
+# Largest damping factor of a sweep: a larger one needs fewer sweeps but oscillates more often. It falls when the sites
+# oscillate.
+SHARE = 0.9
+# Number of sweeps after which all copies of a heavy row move together if they still move by more than a standard
+# deviation: a safeguard against slow convergence.
+TOGETHER = 10
+# Maximum number of sweeps at one point of a climb, a safeguard. A whole climb has five times as many sweeps as points.
+_MOST_SWEEPS = 100
 
 T = TypeVar("T")
 RowRoute = MeanRoute | DualRoute
@@ -43,7 +49,7 @@ RowRoute = MeanRoute | DualRoute
 class Sites(NamedTuple):
     """Precisions τ̃ and precision-weighted responses ν̃ = τ̃ μ̃ of all rows, task by task.
 
-    A row of weight c has c equal sites, so that weights are the same as repeated rows.
+    A row of weight c has c equal sites, so that a weight has the same effect as repeating the row.
     """
 
     precision: Array
@@ -51,20 +57,36 @@ class Sites(NamedTuple):
 
 
 class Settled(NamedTuple, Generic[T]):
-    """Sites, what −2 log Z of their Gaussian problem lacks, predictors' moments, and what ``marginals`` tells."""
+    """The sites after their sweeps.
+
+    Attributes
+    ----------
+    sites : Sites
+        The sites.
+    correction : float
+        Difference of −2 log Z from that of the Gaussian problem that the sites define.
+    mean, variance : ndarrays of shape (N,)
+        Moments of each row's predictor.
+    solution
+        The third return value of ``marginals`` at these sites.
+    sweeps : int
+        Number of sweeps.
+    done : bool
+        Whether the sites converged.
+    """
 
     sites: Sites
     correction: float
     mean: Array
     variance: Array
-    told: T
+    solution: T
     sweeps: int
     done: bool
 
 
 @dataclass(frozen=True, eq=False)
 class GLMProblem:
-    """Rows of a likelihood and the way to its sites.
+    """The rows of a generalised linear model, and the computation of their sites.
 
     Attributes
     ----------
@@ -73,7 +95,7 @@ class GLMProblem:
     y : ndarray of shape (N,)
         Targets, task by task.
     weights : ndarray of shape (N,)
-        How often each row counts; divided by the temperature.
+        Frequency weight of each row divided by the temperature.
     loss : Loss
         The loss of one row.
     dispersion : ndarray of shape (N,)
@@ -87,7 +109,7 @@ class GLMProblem:
     dispersion: Array
 
     def start(self) -> Sites:
-        """Sites of the loss's curvature at the one predictor that suits all rows; it is drawn to 0 a little."""
+        """Return initial sites: a quadratic expansion of the loss at one constant, slightly penalised predictor."""
         eta = 0.0
         for _ in range(20):
             slopes, curves = self.loss.derivatives(self.y, np.full(len(self.y), eta))
@@ -107,16 +129,16 @@ class GLMProblem:
         return [slice(first, last) for first, last in pairwise(ends)]
 
     def rows(self, sites: Sites) -> TaskFactors:
-        """The Gaussian problem with unit noise that the sites stand for."""
+        """Return the Gaussian problem with unit noise that the sites define."""
         table = np.column_stack([self._rows, sites.response / sites.precision])
         table *= np.sqrt(self.weights * sites.precision)[:, None]
         n = np.array([self.weights[part].sum() for part in self._parts])
         return TaskFactors.from_tables(n, [table[part] for part in self._parts])
 
     def marginals(self, route: RowRoute, prior: Prior, sites: Sites) -> tuple[Array, Array]:
-        """Mean and variance of every row's predictor."""
+        """Return the mean and variance of each row's predictor."""
         if route.rows.used.sum() == len(self.y):
-            # Rows that were not compressed: √τ̃ f has mean z − α and variance 1 − P_ii.
+            # If the rows were not compressed, √τ̃ f has mean z − α and variance 1 − P_ii.
             total, (alpha, diagonal) = self.weights * sites.precision, route.at(prior).inverse_rows()
             mean = sites.response / sites.precision - alpha / np.sqrt(total)
             return mean, np.maximum(1 - diagonal, 1e-12) / total
@@ -128,11 +150,11 @@ class GLMProblem:
         return means, np.maximum(variances, 1e-14)
 
     def cavities(self, sites: Sites, mean: Array, variance: Array, *, together: bool = False) -> tuple[Array, ...]:
-        """Precision and mean of every row's predictor without its site, and the power of the likelihood that it lacks.
+        """Return the precision and mean of each row's cavity, and the power of the likelihood that it leaves out.
 
-        One site is taken out and put back, or all there is of a row of weight below 1 (power EP, Minka 2004): what is
-        more than all would leave a cavity without precision. A cavity keeps a share of the marginal precision, however
-        much of it the row's own site holds.
+        The cavity leaves out one of the row's equal sites or, for a weight below 1, the whole fractional site (power
+        EP, Minka 2004). Leaving out more than the row's weight could make the precision negative. As a safeguard the
+        cavity keeps at least a small share of the marginal precision.
         """
         power = self.weights if together else np.minimum(self.weights, 1.0)
         cavity = np.maximum(1 / variance - power * sites.precision, 1e-6 / variance)
@@ -141,13 +163,13 @@ class GLMProblem:
     def update(
         self, sites: Sites, mean: Array, variance: Array, share: float = SHARE, *, together: bool = False
     ) -> tuple[Sites, Array, float]:
-        """The next sites, by how much predictors move beside their deviations, and the correction of the present ones.
+        """Return the next sites, the moves of the predictors in standard deviations, and the present correction.
 
-        The correction is what −2 log Z of the Gaussian problem lacks; ``share`` of a step is taken.
+        The correction is the difference of −2 log Z from that of the Gaussian problem. The step is damped by ``share``.
         """
         cavity, centre, power = self.cavities(sites, mean, variance, together=together)
         log_z, tilted, spread = self.loss.tilted(self.y, centre, 1 / cavity, power / self.dispersion, mean)
-        # A bound on the loss's curvature bounds a site's precision too.
+        # A bound on the curvature of the loss also bounds the precision of a site.
         bound = np.inf if self.loss.curvature_bound is None else self.loss.curvature_bound / self.dispersion
         precision = np.clip((1 / spread - cavity) / power, SMALLEST, bound)
         response = (cavity * (tilted - centre)) / power + precision * tilted
@@ -163,26 +185,26 @@ class GLMProblem:
         return moved, misfit, correction
 
     def settled(self, sites: Sites, marginals: Callable[[Sites], tuple[Array, Array, T]], tol: float) -> Settled[T]:
-        """Sites whose moves, as squares of predictors' deviations, sum to at most ``tol``."""
+        """Sweep until the squared moves of the predictors, in standard deviations, sum to at most ``tol``."""
         share, misfit = SHARE, np.zeros(2 * len(self.y))
         weights = np.tile(self.weights, 2)
         for sweep in range(1, _MOST_SWEEPS + 1):
-            mean, variance, told = marginals(sites)
-            # Steps of a heavy row are those of its copies; where these lead nowhere near, all of them move as one.
+            mean, variance, solution = marginals(sites)
+            # The copies of a heavy row move one by one at first; if that does not converge, all of them move together.
             together = sweep > TOGETHER and float(np.max(np.abs(misfit))) > 1
             before = misfit
             moved, misfit, correction = self.update(sites, mean, variance, share, together=together)
             done = float(weights @ misfit**2) <= tol and not together
             if done or sweep == _MOST_SWEEPS:
                 break
-            # Sites that turn round have gone too far.
+            # A change of direction means that the step was too long.
             back = weights @ (misfit * before) < 0
             share = max(0.1, 0.6 * share) if back else min(SHARE, 1.2 * share)
             sites = moved
-        return Settled(sites, correction, mean, variance, told, sweep, done)
+        return Settled(sites, correction, mean, variance, solution, sweep, done)
 
     def slopes(self, sites: Sites, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Slopes of −2 log Z in the logarithms of the loss's learned parameters, and the information as a metric."""
+        """Return the gradient of −2 log Z in the logarithms of the loss's parameters, and the information as metric."""
         cavity, centre, power = self.cavities(sites, mean, variance)
         mode, width, _, mass = self.loss.tilted_rule(self.y, centre, 1 / cavity, power / self.dispersion)
         f = mode[:, None] + width[:, None] * NODES
@@ -193,7 +215,7 @@ class GLMProblem:
 
 @dataclass(eq=False)
 class SitePoint:
-    """A point of the climb: prior, the loss's parameters, and sites that have settled there."""
+    """A point of the climb: the prior, the parameters of the loss, and the converged sites."""
 
     prior: Prior
     problem: GLMProblem
@@ -201,7 +223,7 @@ class SitePoint:
     found: Settled[RowRoute] | None = None
 
     def moved(self, step: Array) -> SitePoint:
-        """The point at the end of a step; its sites start from the present ones."""
+        """Return the point at the end of a step; its sites start from the present ones."""
         count = len(self.problem.loss.learned)
         problem = self.problem
         if count:
@@ -209,7 +231,7 @@ class SitePoint:
         return SitePoint(self.prior.moved(step[count:]), problem, self.sites)
 
     def evaluated(self, make_route: Callable[[TaskFactors], RowRoute], tol: float) -> Evaluated | None:
-        """Objective, slope and metric with the sites at their fixed point; None where they cannot be computed."""
+        """Return objective, gradient and metric at the fixed point of the sites, or None if they cannot be computed."""
         problem, prior = self.problem, self.prior
 
         def marginals(sites: Sites) -> tuple[Array, Array, RowRoute]:
@@ -218,7 +240,7 @@ class SitePoint:
 
         try:
             self.found = problem.settled(self.sites, marginals, tol)
-            s = self.found.told.derivatives(prior)
+            s = self.found.solution.derivatives(prior)
         except np.linalg.LinAlgError:
             return None
         value = s.value + self.found.correction
@@ -233,7 +255,7 @@ class SitePoint:
 
     @property
     def settled(self) -> Settled[RowRoute]:
-        """The sites as they settled; the Gaussian problem that they stand for is what they tell."""
+        """The converged sites, with the route of the Gaussian problem that they define as their solution."""
         assert self.found is not None  # for the type checker
         return self.found
 
@@ -247,24 +269,26 @@ def climb_sites(
     max_iter: int = 300,
     learn: bool = True,
 ) -> Climb[SitePoint]:
-    """Climb the evidence of any likelihood; sites settle at every point.
+    """Maximise the evidence of any likelihood; the sites converge at each point.
 
     Parameters
     ----------
     problem : GLMProblem
         Rows and loss.
     start : Prior
-        Where to begin; its noise is kept at one, the sites hold the errors.
+        The starting point. Its noise variance stays 1, since the sites represent the noise.
     make_route : callable
-        The route for compressed rows.
+        Returns the route for compressed rows.
     gain : float
-        Gain of −2 log Z that is not worth a step.
+        Tolerance: a decrease of −2 log Z that is not worth a step.
     max_iter : int
-        Limit of the points. Sweeps of the sites over all rows, which the answer counts, are at most five times as many.
+        Maximum number of points. The result counts sweeps over all rows, at most five times as many.
     learn : bool
-        Whether hyperparameters are learned, or kept.
+        Whether the hyperparameters are learned or kept.
     """
-    sweeps, share = 0, 0.3  # What sites lack changes −2 log Z by its square, row by row: a climb must not see that.
+    # The error of a site changes −2 log Z by its square. The climb must not see this change, so that the tolerance of
+    # the sites is a share of the climb's.
+    sweeps, share = 0, 0.3
 
     def evaluate(point: SitePoint) -> Evaluated | None:
         nonlocal sweeps
@@ -272,11 +296,11 @@ def climb_sites(
         sweeps += 0 if point.found is None else point.found.sweeps
         return answer
 
-    made = climb(evaluate, SitePoint(start, problem, problem.start()), gain=gain, max_iter=max_iter if learn else 1)
-    if learn and not made.converged and gain < ROUGH_GAIN:  # sites that are known better let it go on
+    ended = climb(evaluate, SitePoint(start, problem, problem.start()), gain=gain, max_iter=max_iter if learn else 1)
+    if learn and not ended.converged and gain < ROUGH_GAIN:  # With more accurate sites the climb can continue.
         share *= 1e-3
         with suppress(np.linalg.LinAlgError):
-            made = climb(evaluate, made.point, gain=gain, max_iter=max_iter)
-    promise = made.promise if learn else 0.0
-    promise = promise if made.point.settled.done else np.inf
-    return replace(made, promise=promise, n_iter=sweeps, converged=promise <= gain)
+            ended = climb(evaluate, ended.point, gain=gain, max_iter=max_iter)
+    promise = ended.promise if learn else 0.0
+    promise = promise if ended.point.settled.done else np.inf
+    return replace(ended, promise=promise, n_iter=sweeps, converged=promise <= gain)

@@ -1,4 +1,4 @@
-"""Priors as model files of version 2 hold them, and what they are now."""
+"""The priors of model files of version 2, and their conversion to present priors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mssl.evidence.prior import ARD, Block, Dense, Equal, Exchangeable, PerTask,
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What the columns were to the prior."""
+    """Blocks and relevance groups of the columns in version 2."""
 
     block: Index
     group: Index
@@ -24,7 +24,7 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Hyper:
-    """Variances of blocks, relevances of groups, noise, and a dense covariance over tasks with its centre."""
+    """Hyperparameters of version 2: block variances, relevances, noise, and a dense task covariance with its centre."""
 
     v: Array
     t: Array
@@ -35,7 +35,7 @@ class Hyper:
 
 
 def prior_of(hyper: Any, columns: Any) -> Prior:
-    """The prior that both stand for."""
+    """Return the present prior that is equal to these two parts."""
     names = np.unique(columns.block)
     free = names[: len(names) - columns.intercept]
     parts = [names[[number]] for number in range(len(names))]
