@@ -7,7 +7,17 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, cross_val_score, cross_validate
 
-from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, load, save
+from mssl import (
+    BayesianMSSLClassifier,
+    BayesianMSSLRegressor,
+    MSSLClassifier,
+    MSSLClassifierCV,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskGLM,
+    load,
+    save,
+)
 from mssl.data.inputs import locate_tasks
 from mssl.estimators.baselines import Climatology
 from mssl.exceptions import ParameterError, UnseenTaskError
@@ -113,3 +123,23 @@ def test_classifiers_give_probabilities_for_new_tasks():
     np.testing.assert_array_equal(model.predict(new), (probability > 0.5).astype(int))
     with pytest.raises(UnseenTaskError):
         model.predict_proba(new, unseen="error")
+
+
+@pytest.mark.filterwarnings("ignore:Tasks .* were not there")
+@pytest.mark.parametrize("intercepts", ["free", "shrunk"])
+def test_free_intercepts_leave_a_new_task_the_spread_of_the_others_levels(intercepts: str) -> None:
+    """Not that of their own wide prior, under which every rate is a half and no count is too large."""
+    rng = np.random.default_rng(1)
+    tasks, X = np.repeat(np.arange(20), 60), rng.normal(size=(1200, 3))
+    level = (2 + 0.3 * rng.normal(size=20))[tasks]
+    labels = rng.random(1200) < 1 / (1 + np.exp(-level - 0.8 * X[:, 0]))
+    options = {"intercepts": intercepts, "features": "linear", "calibrate": False}
+    model = BayesianMSSLClassifier(**options).fit(X, labels, tasks=tasks)
+    known = model.predict_proba(np.zeros((20, 3)), tasks=np.arange(20))[:, 1]
+    new = model.predict_proba(np.zeros((1, 3)), tasks=["new"])[0, 1]
+    assert known.min() < new < known.max()
+    counts = BayesianMSSLRegressor(loss="poisson", **options).fit(X, rng.poisson(np.exp(level / 2)), tasks=tasks)
+    known = counts.predict(np.zeros((20, 3)), tasks=np.arange(20))
+    new, (low, high) = (of(np.zeros((1, 3)), tasks=["new"])[0] for of in (counts.predict, counts.predict_interval))
+    assert known.min() < new < known.max()
+    assert low < new < high < 5 * known.max()

@@ -253,7 +253,8 @@ class EvidenceFit:
         K, units, place = len(self.counts), self.all_units, -1 if task is None else task
         U, flat = self.features(X, task), self.options.intercepts == "flat" and not self.has_column
         if task is None:
-            mean, variance = self.posterior.mean, self.posterior.new_variance(U) + self._level_variance()
+            U, mean, covariance = self.new_prior(X)
+            variance = quadratic_forms(U, covariance)
         elif task < K:
             mean, variance = self.posterior.coef[task], self.posterior.variance(U, task)
             if flat:

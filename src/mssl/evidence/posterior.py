@@ -59,10 +59,6 @@ class WeightPosterior(ABC):
         """Return the variance of Σ_k s_k x·w_k for each row x."""
         return _variance(X, self._parts(X, shares))
 
-    def new_variance(self, X: Array) -> Array:
-        """Return the variance of x·w for a task without rows."""
-        return _variance(X, self._new_parts(X))
-
     def covariance(self, task: int) -> Array:
         """Return the covariance of one task's weights, shape (d, d)."""
         return _covariance(self._parts(np.eye(len(self.mean)), self._only(task)))
