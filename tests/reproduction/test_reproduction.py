@@ -481,6 +481,7 @@ def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
     assert left == right
 
 
+@pytest.mark.usefixtures("data_folder")
 def test_landmine_graph_knows_the_ground(tmp_path):
     experiments.run("landmine-graph", tmp_path, quick=True)
     text = check_folder(tmp_path, "landmine-graph")
