@@ -144,6 +144,6 @@ def test_values_are_shown_short_and_plain():
 
 
 def test_refused_takes_the_class_of_the_error():
-    error = refused("y", None, "give one target a row", "Leave out rows without one.", DataError)
+    error = refused("y", None, "give one target per row", "Leave out rows without one.", DataError)
     assert type(error) is DataError
-    assert str(error) == "y is None; give one target a row. Leave out rows without one."
+    assert str(error) == "y is None; give one target per row. Leave out rows without one."

@@ -193,9 +193,9 @@ def test_a_single_row_of_a_task_is_never_held_out():
 def test_tasks_that_cannot_be_split_are_named():
     with pytest.raises(LayoutError, match="between 2 and 4"):
         list(MovingWindowSplit(1, 1).split(np.zeros((6, 1)), groups=[0, 0, 1, 1, 1, 1]))
-    with pytest.raises(LayoutError, match="one id a row"):
+    with pytest.raises(LayoutError, match="one id per row"):
         list(TaskKFold(2).split(np.zeros((4, 1)), groups=[0, 1]))
-    with pytest.raises(LayoutError, match="give one target a row"):
+    with pytest.raises(LayoutError, match="give one target per row"):
         list(TaskKFold(2).split(np.zeros((4, 1)), [0, 1], groups=[0, 0, 1, 1]))
     with pytest.raises(ParameterError, match="X is None"):
         MovingWindowSplit(1, 1).get_n_splits()
@@ -215,7 +215,7 @@ def test_masks_are_the_rows_they_mark(masks):
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        (np.ones(6, dtype=bool), r"mask of shape \(6,\); give one entry a row, shape \(7,\)"),
+        (np.ones(6, dtype=bool), r"mask of shape \(6,\); give one entry per row, shape \(7,\)"),
         ([0.0, 1.0], "float64"),
         (["0", "1"], "row numbers"),
         ([[0, 1]], r"shape \(1, 2\)"),
@@ -231,7 +231,7 @@ def test_parts_that_are_no_rows_are_refused(part, words):
 
 @pytest.mark.parametrize("pair", [3, ([0, 1],), ([0], [1], [2])])
 def test_splits_are_pairs(pair):
-    with pytest.raises(DataError, match="Fold 0 of cv is no pair"):
+    with pytest.raises(DataError, match="Fold 0 of cv is not a pair"):
         read_splits([pair], np.zeros((7, 1)), None, None)
 
 

@@ -137,7 +137,7 @@ def test_offsets_that_no_model_can_use_are_refused():
         MSSLClassifier().fit(X, y > 0, tasks=tasks, offset=offset)
     with pytest.raises(LayoutError, match="offset has shape"):
         MSSLRegressor(loss="poisson").fit(X, y, tasks=tasks, offset=offset[:-1])
-    with pytest.raises(DataError, match="offset is 'days'; give one number a row"):
+    with pytest.raises(DataError, match="offset is 'days'; give one number per row"):
         MSSLRegressor(loss="poisson").fit(X, y, tasks=tasks, offset="days")
     with pytest.raises(DataError, match="offset holds missing"):
         MSSLRegressor(loss="poisson").fit(X, y, tasks=tasks, offset=np.log(np.zeros(len(y)) * np.nan))

@@ -1,4 +1,4 @@
-"""Columns of all tasks: where their values lie, how many vary within tasks, and what they leave of targets."""
+"""Columns of all tasks: their quantiles, how many of them vary within tasks, and residuals of targets on them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from mssl.data.design import ROUNDING
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
 
-_SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
-_SAMPLE = 500_000  # numbers that these are computed from at most
-_RIDGE = 1e-3  # of PooledRidge, in rows for each row: it is fitted to compare, and few rows must not be fitted exactly
-_COLLINEAR = 1e-4  # share of a column's spread that others leave; columns of which less is left are copies of them
+_SHARES = np.linspace(0.0, 1.0, 21)  # A fitted model keeps these quantiles of every column.
+# Quantiles are computed from at most this many numbers. More numbers cost time and hardly change the quantiles.
+_SAMPLE = 500_000
+# Penalty of PooledRidge, relative to the total weight of the rows. A mere safeguard: without it the ridge could fit few
+# rows exactly, and comparisons of its residuals would mean nothing.
+_RIDGE = 1e-3
+# A column counts as a copy of others if they leave less than this share of its spread unexplained. A mere safeguard.
+_COLLINEAR = 1e-4
 
 
 def column_quantiles(X: Matrix, n_columns: int) -> Array:
-    """Mean and quantiles of each of the first columns, (1 + 21, d), of at most some thousands of rows."""
+    """Mean and quantiles of each of the first ``n_columns`` columns, (1 + 21, d), from a sample of the rows."""
     step = max(1, -(-X.shape[0] * n_columns // _SAMPLE))
     values = dense(X[::step, :n_columns])
-    ordered = np.sort(values.T)  # np.quantile looks for each of the 21 anew
+    ordered = np.sort(values.T)  # One sort serves all 21 quantiles; np.quantile would search for each of them.
     place = _SHARES * (len(values) - 1)
     below = place.astype(int)
     above = np.minimum(below + 1, len(values) - 1)
@@ -29,23 +33,23 @@ def column_quantiles(X: Matrix, n_columns: int) -> Array:
 
 
 def feature_spreads(model: object, n_features: int) -> Array | None:
-    """Standard deviations of a model's columns in training; None where it knows none, or maps columns to others."""
+    """Standard deviations of a model's training columns; None if it has not kept them or if its features differ."""
     quantiles = np.asarray(getattr(model, "column_quantiles_", np.empty((0, 0))))
     return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
 
 
 def effective_columns(data: TaskData, enough: int) -> int:
-    """How many columns of the input vary within tasks: the rank of their pooled within-task covariance.
+    """Number of columns of the input that vary within tasks: the rank of their pooled within-task covariance.
 
-    A category of L levels counts L − 1, since its indicators sum to one. A column counts once, whatever maps make of
-    it. Columns that are constant within every task count for nothing.
+    A category of L levels counts as L − 1 columns, since its indicators sum to one. A numeric column counts once, even
+    if a map makes several features of it. Columns that are constant within every task do not count.
 
     Parameters
     ----------
     data : TaskData
         The tasks.
     enough : int
-        Where to stop counting.
+        The function stops counting at this number.
 
     Examples
     --------
@@ -56,27 +60,27 @@ def effective_columns(data: TaskData, enough: int) -> int:
     """
     c = data.row_weights
     total = data.weight_sums()
-    total, found = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
+    total, basis = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
     for j in range(data.n_features if data.n_columns is None else data.n_columns):
         x = data.X[:, [j]]
         x = np.ravel(dense(x)).astype(float)
         x = np.tile(x, data.n_tasks) if data.shared else x
         x = x / (np.abs(x).max(initial=0.0) or 1.0)
-        for _ in range(2):  # the second time takes out the rounding of the first
+        for _ in range(2):  # The second pass removes the rounding error of the first.
             x = x - np.repeat(data.task_sums(c * x) / total, data.n_rows)
         x = np.sqrt(c) * x
         size = float(np.linalg.norm(x))
-        left = x - (found @ x) @ found
+        left = x - (basis @ x) @ basis
         remains = float(np.linalg.norm(left))
         if size > ROUNDING * np.sqrt(c.sum()) and remains > _COLLINEAR * size:
-            found = np.vstack([found, left / remains])
-        if len(found) == enough:
+            basis = np.vstack([basis, left / remains])
+        if len(basis) == enough:
             break
-    return len(found)
+    return len(basis)
 
 
 class PooledRidge:
-    """A ridge on columns with the same weights in all tasks and an intercept for each.
+    """A ridge regression whose weights are the same in all tasks and whose intercept differs between tasks.
 
     Parameters
     ----------
@@ -98,12 +102,12 @@ class PooledRidge:
         self.gram[np.diag_indices_from(self.gram)] += _RIDGE * weights.sum()
 
     def centred(self, values: Array) -> Array:
-        """Values of shape (N, m) less their means in each task."""
+        """Subtract the means of each task from values of shape (N, m)."""
         totals = np.bincount(self.index, self.weights)[:, None]
         return np.asarray(values - (self.sums @ values / np.where(totals > 0, totals, 1.0))[self.index])
 
     def residuals(self, targets: Array) -> Array:
-        """What the ridge leaves of targets of shape (N, m)."""
+        """Residuals of the ridge for targets of shape (N, m)."""
         left = self.centred(targets)
         coef = np.linalg.solve(self.gram, self.columns.T @ (self.weights[:, None] * left))
         return np.asarray(left - self.columns @ coef)

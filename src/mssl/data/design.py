@@ -5,15 +5,15 @@ With the rows of task k gathered in :math:`X_k`, the design stands for
 .. math:: \tilde X_k = (X_k - 1 \bar x_k^\top) \operatorname{diag}(\sigma)^{-1}, \qquad
           \sigma_j^2 = \frac{\sum_k \sum_i w_{ki} (x_{kij} - \bar x_{kj})^2}{\sum_k \sum_i w_{ki}} .
 
-One scale for all tasks keeps "similar weights" meaningful. Dense features are stored once, column by column
-within each task; sparse ones keep their zeros, and what is left of the centring is applied implicitly:
+All tasks share one scale, so that their weights can be compared. Dense features are stored once, column by column
+within each task. Sparse features keep their zeros, and the rest of the centring is applied implicitly:
 :math:`\tilde X_k w = A_k w - 1 (\delta_k \cdot w)` with the stored :math:`A_k` and the shift :math:`\delta_k`.
 
 Flat vectors are in task-major order: task k owns ``offsets[k]:offsets[k+1]``. A shared design (one X for all
 tasks) is stored once, yet flat vectors have length K·n.
 
-:class:`DenseBlocks` and :class:`SparseBlocks` are two ways to store the features, one block per task. Both answer
-the same questions; methods named ``…shared`` treat a single block as that of every task.
+:class:`DenseBlocks` and :class:`SparseBlocks` are two ways to store the features, one block per task. Both have the
+same methods.
 """
 
 from __future__ import annotations
@@ -35,26 +35,32 @@ from mssl.exceptions import DataError
 from mssl.kernels import block_grams, gather_blocks, plain
 from mssl.kernels.threads import spread
 
-MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
-ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
-_ALL_BUT_EQUAL = 1e-6  # share of its mean below which a row's distance from it has too few digits: a safeguard
-# Numbers of a temporary block, 2 MiB: larger ones leave the cache of a core while they are transposed, averaged and
-# centred, smaller ones cost calls of NumPy.
+# Grams take at most this memory by default. A lower limit saves memory; beyond it, fits use slower products with the
+# features.
+MAX_GRAM_BYTES = 2 * 2**30
+# A column is constant if its spread is below this share of its mean. A mere safeguard against rounding errors.
+ROUNDING = 32 * float(np.finfo(float).eps)
+# Columns are centred twice if a row's distance from the mean is below this share of the mean: the distance then has too
+# few digits. A mere safeguard.
+_ALL_BUT_EQUAL = 1e-6
+# Size of a temporary block, 2 MiB. Larger blocks leave a core's cache while they are transposed, averaged and centred;
+# smaller blocks need more calls of NumPy.
 _CHUNK = 2**18
-_LARGE = 2**30  # multiplications (about 0.1 s) above which threads gain more time than their start costs
-# With at least so many tasks of at most so many features and numbers, the calls of NumPy per task cost more than the
-# work: compiled loops form ragged Grams 2 to 35 times as fast and the blocks 1.4 to 2 times (60 to 2000 tasks).
+_LARGE = 2**30  # Beyond this number of multiplications (about 0.1 s), threads gain more time than their start costs.
+# With at least _MANY tasks of at most _SMALL_D features and _SMALL_BLOCK numbers, NumPy's calls per task cost more than
+# the work. Compiled loops then form ragged Grams 2 to 35 times as fast, and the blocks 1.4 to 2 times (60 to 2000
+# tasks).
 _MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15
 
 
 @dataclass(eq=False)
 class DenseBlocks:
-    """Each task's features as a (d, n_k) block of one buffer, so that columns are contiguous."""
+    """The features of each task as a (d, n_k) block of one buffer, so that columns are contiguous."""
 
     buffer: Array
     bounds: Index
     d: int
-    small: bool  # whether calls of NumPy, a few per task, would cost more than a compiled loop
+    small: bool  # whether a few calls of NumPy per task would cost more than a compiled loop
 
     @classmethod
     def gather(cls, X: Any, bounds: Index, weights: Array, centre: bool) -> tuple[DenseBlocks, Array]:
@@ -67,34 +73,34 @@ class DenseBlocks:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
         totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
-        # Stacks that fit the cache are transposed, averaged and centred before the next one is read.
+        # Each stack fits the cache, and is transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks():
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, d)
-            # With more rows at a time, the strides are so long that every number misses the cache.
+            # Larger steps have strides so long that every number misses the cache.
             for lo in range(0, rows.shape[1], step):
                 stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
             table, even = blocks._table(weights, tasks)
-            # NumPy sums in pairs, with the digits to tell that a column is constant.
+            # NumPy sums in pairs; the mean then has enough digits to show that a column is constant.
             sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
             means[tasks] = sums / np.where(totals[tasks] > 0, totals[tasks], 1.0)
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
-                # Where rows are all but equal the mean's rounding shows beside their differences: centre them again.
+                # If rows are almost equal, the mean's rounding error matters beside their differences: centre again.
                 if np.any(np.abs(stack[:, :, :1]) < _ALL_BUT_EQUAL * np.abs(means[tasks, :, None])):
                     sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
                     np.subtract(stack, (sums / np.where(totals[tasks] > 0, totals[tasks], 1.0))[:, :, None], out=stack)
         return blocks, means
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
-        """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
+        """Yield runs of tasks with equally many rows as (tasks, d, n) stacks of about the chunk size at most."""
         for tasks, n in self._runs:
             stack = self.buffer[self.d * self.bounds[tasks.start] : self.d * self.bounds[tasks.stop]]
             yield tasks, stack.reshape(tasks.stop - tasks.start, self.d, n)
 
     @cached_property
     def _runs(self) -> list[tuple[slice, int]]:
-        """The tasks of each stack, and their number of rows."""
+        """The tasks of each stack and their number of rows."""
         n, start, runs = np.diff(self.bounds), 0, []
         while start < len(n):
             window = n[start : start + max(1, int(_CHUNK // max(1, self.d * n[start])))]
@@ -105,12 +111,12 @@ class DenseBlocks:
         return runs
 
     def _sums(self, stack: Array, values: Array, tasks: slice) -> Array:
-        """Σ_i v_i a_i of the tasks of a stack, for a flat vector v."""
+        """Σ_i v_i a_i for each task of a stack and a flat vector v."""
         table = values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(len(stack), -1, 1)
         return np.asarray(np.matmul(stack, table)[:, :, 0])
 
     def _table(self, c: Array, tasks: slice) -> tuple[Array, bool]:
-        """Weights of the rows of a stack as (tasks, 1, n), and whether all rows of a task have the same."""
+        """Weights of the rows of a stack as (tasks, 1, n), and whether all rows of each task have the same weight."""
         table = c[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, 1, -1)
         return table, bool(np.all(table == table[:, :, :1]))
 
@@ -120,7 +126,7 @@ class DenseBlocks:
                 np.divide(stack, scales[:, None], out=stack)
 
     def largest(self) -> Array:
-        # Summing over tasks first and then over rows is three times as fast as both at once.
+        # Reducing over tasks first and over rows afterwards is three times as fast as reducing over both at once.
         ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.stacks()]
         return np.max(ends, axis=(0, 1))
 
@@ -135,7 +141,7 @@ class DenseBlocks:
         return out
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
-        """Set the columns that are constant but for rounding to exactly zero."""
+        """Set columns that are constant up to rounding to exactly zero."""
         for k, j in np.argwhere(flat):
             n = self.bounds[k + 1] - self.bounds[k]
             column = self.buffer[self.d * self.bounds[k] :][j * n : (j + 1) * n]
@@ -176,10 +182,10 @@ class DenseBlocks:
 
 @dataclass(eq=False)
 class SparseBlocks:
-    """All tasks as one block-diagonal CSC matrix (N, K·d); centring stays implicit in ``shift`` (K, d).
+    """All tasks as one block-diagonal CSC matrix (N, K·d); ``shift`` (K, d) holds the implicit part of the centring.
 
-    Columns without zeros in a task have no shift: implicit centring would subtract numbers that may agree in most of
-    their digits.
+    Columns without zeros in a task are centred explicitly and have no shift: implicit centring would subtract numbers
+    that may agree in most of their digits.
     """
 
     matrix: Any
@@ -212,7 +218,7 @@ class SparseBlocks:
         return sparse.csc_array((data, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)
 
     def _per_entry(self, values: Labels) -> Labels:
-        """One number per (task, feature), repeated over the stored entries."""
+        """Repeat one number per task and feature over the stored entries."""
         return np.repeat(np.broadcast_to(values, self.shift.shape).ravel(), np.diff(self.matrix.indptr))
 
     def divide(self, scales: Array) -> None:
@@ -233,7 +239,7 @@ class SparseBlocks:
         return np.asarray(centred.T @ c + absent * about.ravel() ** 2).reshape(-1, self.d)
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
-        """Set the columns that are constant but for rounding to exactly zero."""
+        """Set columns that are constant up to rounding to exactly zero."""
         dust = self._per_entry(flat) & (np.abs(self.matrix.data) <= self._per_entry(limit))
         self.matrix = self._with(np.where(dust, 0.0, self.matrix.data))
 
@@ -264,7 +270,7 @@ class SparseBlocks:
 
 
 def _weighted_products(stack: Array, table: Array, even: bool, out: Array) -> None:
-    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack into out, for weights (tasks, 1, n). NumPy calls syrk for A Aᵀ."""
+    """Write Σ_i c_i x_i x_iᵀ of a (tasks, d, n) stack with weights (tasks, 1, n) to out; NumPy calls syrk for A Aᵀ."""
     root = stack if even else stack * np.sqrt(table)
     np.matmul(root, root.transpose(0, 2, 1), out=out)
     if even:
@@ -288,26 +294,26 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Centred and scaled features of K tasks; make it with :meth:`build`.
+    """Centred and scaled features of K tasks; :meth:`build` makes them.
 
     Attributes
     ----------
     n_tasks, n_features : int
         K and d.
     offsets : ndarray of shape (K + 1,)
-        Where each task starts in flat vectors.
+        Start of each task in flat vectors.
     n_rows : ndarray of shape (K,)
-        Rows of each task.
+        Number of rows of each task.
     shared : bool
-        One X for all tasks, stored once; it is dense.
+        Whether one dense X, stored once, serves all tasks.
     centres : ndarray of shape (K, d)
-        What was subtracted, in original units.
+        The subtracted means, in original units.
     scales : ndarray of shape (d,)
-        What was divided by.
+        The scales by which the features were divided.
     shift : ndarray of shape (K, d) or None
         The implicit part of the centring of sparse features, in scaled units.
     stored : DenseBlocks or SparseBlocks
-        What is kept of the features: one block per task, or a single one when shared.
+        The stored features: one block per task, or a single block if shared.
     """
 
     n_tasks: int
@@ -338,19 +344,19 @@ class Design:
         X : ndarray or sparse matrix of shape (N, d), or (n, d) for a shared design
             Features, rows sorted by task.
         offsets : array of shape (K + 1,), optional
-            Where each task starts; None for a shared design.
+            Start of each task; None for a shared design.
         n_tasks : int, optional
             K, for a shared design.
         row_weights : ndarray of shape (N,), optional
-            Weights ≥ 0 that enter means and scale (length K·n for a shared design, which is stored once per task where
-            its tasks have different weights, or where it is sparse).
+            Weights ≥ 0 for means and scale, of length K·n for a shared design. A shared design is stored once per task
+            if it is sparse, or if its tasks have different weights.
         centre, scale : bool
-            Whether to centre and to scale. Scales are taken about the task means in any case.
+            Whether to centre and to scale. Scales are computed about the task means in both cases.
 
         Returns
         -------
         Design
-            The standardised features; columns that are constant within every task get scale 1.
+            The standardised features. Columns that are constant within every task get scale 1.
 
         Examples
         --------
@@ -376,20 +382,20 @@ class Design:
         return cls(K, d, bounds, np.diff(bounds), shared, centres, scales, getattr(stored, "shift", None), stored)
 
     def dearer(self, factors: Array) -> Design:
-        """The same design with features divided by factors, which makes their weights cost so much more."""
+        """Divide the features by factors, so that the penalty of each weight grows by its factor."""
         if not np.any(factors != 1):
             return self
         self.stored.divide(factors)
         return replace(self, scales=self.scales * factors, shift=None if self.shift is None else self.shift / factors)
 
     def without_rows(self) -> Design:
-        """The same design without its features, where all products have been formed: centres and scales alone."""
+        """The centres and scales of this design without its features, for use when all products have been formed."""
         nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features, small=False)
         return replace(self, stored=nothing)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether zeros are kept."""
+        """Whether the features are stored sparsely."""
         return self.shift is not None
 
     def per_task(self, values: Array) -> Array:
@@ -420,12 +426,12 @@ class Design:
         return out
 
     def stored_dot(self, W: Array) -> Array:
-        """A_k w_k with the stored columns, the implicit shift left out: (K, d) → (N,)."""
+        """A_k w_k with the stored columns, without the implicit shift: (K, d) → (N,)."""
         W = np.ascontiguousarray(W)
         return np.ascontiguousarray(W @ self._single.T).ravel() if self.shared else self.stored.dot(W)
 
     def stored_sums(self, r: Array) -> Array:
-        """A_kᵀ r_k with the stored columns, the implicit shift left out: (N,) → (K, d)."""
+        """A_kᵀ r_k with the stored columns, without the implicit shift: (N,) → (K, d)."""
         if self.shared:
             return np.ascontiguousarray(r.reshape(self.n_tasks, -1) @ self._single)
         return self.stored.transposed(r)
@@ -437,7 +443,7 @@ class Design:
         return self.stored.squares_about(np.zeros_like(self.centres) if self.shift is None else -self.shift, c)
 
     def gram(self, c: Array | None = None, *, intercept: bool = True) -> Array:
-        r"""Σ_i c_i x̃_i x̃_iᵀ per task, with the intercept eliminated: minus (Σc) x̄_c x̄_cᵀ.
+        r"""Σ_i c_i x̃_i x̃_iᵀ per task, minus (Σc) x̄_c x̄_cᵀ if the intercept is eliminated.
 
         Parameters
         ----------
@@ -466,7 +472,7 @@ class Design:
         else:
             r = c if r is None else r
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
-        if intercept:  # the mean part goes, in chunks, so that no second array of Grams is needed
+        if intercept:  # The mean part is subtracted in chunks, so that no second array of Grams is needed.
             means = sums / np.where(totals > 0, totals, 1.0)[:, None]
             step = max(1, _CHUNK // max(1, self.n_features**2))
             for tasks in (slice(start, start + step) for start in range(0, len(gram), step)):
@@ -480,7 +486,7 @@ class Design:
         return gram, sums, products
 
     def common_weights(self, c: Array) -> tuple[Array, Array] | None:
-        """Split weights of a shared design into c_ki = s_k c_i, or None where they are no such product."""
+        """Split the weights of a shared design into c_ki = s_k c_i; None if they do not have this form."""
         if not self.shared:
             return None
         table = c.reshape(self.n_tasks, -1)
@@ -514,7 +520,7 @@ def _bounds(n_given: int, offsets: Any, n_tasks: int | None) -> Index:
         return n_given * np.arange(n_tasks + 1, dtype=np.int64)
     bounds = np.asarray(offsets, dtype=np.int64)
     if bounds.ndim != 1 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != n_given or np.any(np.diff(bounds) < 1):
-        allowed = f"give numbers that rise from 0 to the number of rows, {n_given}, by at least one a task"
+        allowed = f"give numbers that rise from 0 to the number of rows, {n_given}, by at least one per task"
         raise refused("offsets", offsets, allowed, error=DataError)
     return bounds
 
@@ -550,6 +556,6 @@ def default_memory_limit() -> int:
     """A quarter of the machine's memory, at most 2 GiB."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # some systems do not report their memory
+    except (AttributeError, ValueError, OSError):  # Some systems do not report their memory.
         return MAX_GRAM_BYTES
     return min(memory // 4, MAX_GRAM_BYTES)

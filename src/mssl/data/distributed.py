@@ -1,8 +1,8 @@
-"""Dask collections: what their partitions give, sums over them by trees, and predictions that stay lazy.
+"""Dask collections: reading their partitions, sums over them by trees, and lazy predictions.
 
-Nothing here schedules anything: the graphs are Dask's, and so is what happens to lost workers. Whatever needs the rows
-themselves meets a collection at :func:`mssl.data.inputs.in_memory`, which pulls small arrays in, says so, and refuses
-the rest.
+This module builds Dask graphs and leaves scheduling, and the recovery from lost workers, to Dask. Code that needs the
+rows themselves passes a collection to :func:`mssl.data.inputs.in_memory`, which loads small arrays with a warning and
+refuses all others.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def chunks_of(
     sample_weight: LazyColumn | None,
     target: str | None = None,
 ) -> list[Delayed | Chunk]:
-    """Each partition as (X, y, tasks, sample_weight), of Dask's delayed values or as one of these.
+    """Each partition as (X, y, tasks, sample_weight): a tuple of delayed values, or one delayed tuple.
 
     Parameters
     ----------
     X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
         Features.
     y, tasks, sample_weight : dask collections of shape (N,), or None
-        Their partitions are those of X. For arrays also NumPy's.
+        Vectors with the same partitions as X. For arrays they may also be NumPy arrays.
     target : str, optional
-        The column of X that holds the targets, where y is None.
+        The column of X that holds the targets if y is None.
     """
     from dask import delayed
 
@@ -63,7 +63,7 @@ def chunks_of(
 
 
 def tree_sum(parts: list[Delayed]) -> Delayed:
-    """The sum of delayed values, added in pairs where they are."""
+    """The sum of delayed values, added in pairs on the workers that hold them."""
     while len(parts) > 1:
         parts = [*map(add, parts[::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
     return parts[0]
@@ -72,14 +72,14 @@ def tree_sum(parts: list[Delayed]) -> Delayed:
 def _taken_apart(
     frame: pandas.DataFrame, target: str | None
 ) -> tuple[pandas.DataFrame, pandas.Series, pandas.Series | None, pandas.Series | None]:
-    """A partition whose targets, tasks and weights are columns, as features and these."""
+    """Split a partition into features, targets, tasks and weights."""
     y, tasks, weights = (frame.get(name) for name in (target or _TARGET, _TASK, _WEIGHT))
     taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name in frame]
     return frame.drop(columns=taken), y, tasks, weights
 
 
 def _assigned(X: DataFrame, columns: dict[str, Series]) -> DataFrame:
-    """A frame with further columns, whose partitions are those of the frame."""
+    """Add columns to a frame; they must have the frame's partitions."""
     for name, values in columns.items():
         if not is_dask(values) or not hasattr(values, "npartitions") or values.npartitions != X.npartitions:
             what = f"{values.npartitions} partitions" if hasattr(values, "npartitions") else type(values).__name__
@@ -91,7 +91,7 @@ def _assigned(X: DataFrame, columns: dict[str, Series]) -> DataFrame:
 
 
 def _blocks(name: str, values: DaskArray | None, X: DaskArray) -> list[Delayed | None]:
-    """Blocks of a vector beside those of a Dask array's rows."""
+    """Blocks of a vector that match the blocks of a Dask array's rows."""
     n_blocks = X.numblocks[0]
     if values is None:
         return [None] * n_blocks
@@ -101,7 +101,7 @@ def _blocks(name: str, values: DaskArray | None, X: DaskArray) -> list[Delayed |
         values = array.from_array(np.asarray(values), chunks=-1)
     if not any(math.isnan(size) for size in (*X.chunks[0], *values.chunks[0])):
         if values.shape[0] != X.shape[0]:
-            raise LayoutError(f"{name} has {values.shape[0]} entries for {X.shape[0]} rows of X; give one a row.")
+            raise LayoutError(f"{name} has {values.shape[0]} entries for {X.shape[0]} rows of X; give one per row.")
         values = values.rechunk((X.chunks[0],))
     if values.ndim != 1 or values.numblocks[0] != n_blocks:
         raise LayoutError(
@@ -112,12 +112,12 @@ def _blocks(name: str, values: DaskArray | None, X: DaskArray) -> list[Delayed |
 
 
 def predict_lazily(predict: Callable[..., Array], X: LazyRows, tasks: LazyColumn | None) -> LazyColumn:
-    """Predictions of a Dask collection in the long layout, partition by partition, when they are asked for.
+    """Predictions for a Dask collection in the long layout, which Dask computes lazily, partition by partition.
 
     Parameters
     ----------
     predict : callable
-        Of X and tasks in memory.
+        A function of X and tasks in memory.
     X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
         Features.
     tasks : dask collection of shape (N,), optional

@@ -1,7 +1,7 @@
-"""Columns as numbers: categories become columns of 0 and 1, missing values their column's mean and a mark.
+"""Encoding of columns: categories become columns of 0 and 1, missing values become the column's mean and an indicator.
 
-A :class:`ColumnSchema` is what one column was in training. Frames that are given to an estimator and tables that the
-command line reads are encoded by the same rules.
+A :class:`ColumnSchema` describes one column of the training data. The same rules encode the frames that an estimator
+gets and the tables that the command line reads.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ from mssl.exceptions import DataError, LayoutError
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# A text column in which most levels are numbers is a category all the same where it has few levels beside its rows.
+# A text column whose levels are mostly numbers is a category if it has at most _FEW_LEVELS levels and at least
+# _ROWS_PER_LEVEL rows per level. Otherwise its text is most likely a typing error. Both numbers are mere safeguards.
 _FEW_LEVELS, _ROWS_PER_LEVEL = 30, 5
-MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
+# A text column may have at most this many levels, each of which becomes a feature. A column with more levels most
+# likely holds free text; a mere safeguard.
+MOST_CATEGORIES = 100
 # Texts that a reader takes for numbers and a program does not: 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5.
 _SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
@@ -52,10 +55,10 @@ class ColumnValues(ABC):
 
     name: str
     kind: str  # "number", "text" or "date"
-    declared = False  # whether its type says that it is a category
-    blank: Collection[str] = ()  # texts that stand for a missing value
-    order: Sequence[str] = ()  # of its levels, where the column says; else they are sorted
-    truth = False  # whether the values of a file are true and false, which count as numbers
+    declared = False  # whether the column's type is categorical
+    blank: Collection[str] = ()  # texts that mean a missing value
+    order: Sequence[str] = ()  # the column's own order of its levels; levels without an order are sorted
+    truth = False  # whether a file's values are true and false, which count as numbers
 
     @abstractmethod
     def numbers(self) -> Array:
@@ -63,25 +66,25 @@ class ColumnValues(ABC):
 
     @abstractmethod
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
-        """Place of each value (−1 where missing) among the distinct texts, and these texts."""
+        """Position of each value among the distinct texts (−1 if missing), and these texts."""
 
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """One column of features: a number, or a category that becomes one column of 0 and 1 per level.
+    """One column of features: numbers, or a category that becomes one column of 0 and 1 per level.
 
     Attributes
     ----------
     name : str
         Name of the column.
     categories : tuple of str or None
-        Levels seen in training, sorted unless they have an order; None for numbers. Of two levels only the second gets
-        a column.
+        Levels seen in training, sorted unless they have an order; None for numbers. If there are two levels, only the
+        second gets a column.
     fill : tuple of float
-        What stands in for missing values: the mean of each encoded column in training, or none of the levels where a
-        mark says that the category is missing; empty where they are refused.
+        Replacements of missing values: the means of the encoded columns in training, or zeros if an indicator marks
+        that the category is missing. Empty if missing values are refused.
     indicator : bool
-        Whether a further column says where the value was missing.
+        Whether a further column marks the rows with missing values.
     """
 
     name: str
@@ -91,28 +94,28 @@ class ColumnSchema:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The categories that have a column of their own."""
+        """The categories with an encoded column."""
         if self.categories is None:
             return ()
         return self.categories[1:] if len(self.categories) == 2 else self.categories
 
     @property
     def width(self) -> int:
-        """Number of encoded columns, without that of missing values."""
+        """Number of encoded columns, without the indicator of missing values."""
         return 1 if self.categories is None else len(self.levels)
 
     @property
     def encoded_names(self) -> list[str]:
-        """Names of the encoded columns, without that of missing values."""
+        """Names of the encoded columns, without the indicator of missing values."""
         return [self.name] if self.categories is None else [f"{self.name}={level}" for level in self.levels]
 
     def encode(self, column: ColumnValues) -> Array:
-        """Values of shape (N, width), NaN where missing; a category that was not seen in training is all zeros."""
+        """Values of shape (N, width), with NaN for missing ones and zeros for categories that training did not have."""
         if self.categories is None:
             return numbers_of(column)[:, None]
         codes, found = column.text()
         place = {level: k for k, level in enumerate(self.categories)}
-        # 1, 1.0 and 01 are one number: codes may be read as text here and as numbers there.
+        # 1, 1.0 and 01 are the same number: one table may hold codes as text and another one as numbers.
         numbers = {float(level): k for level, k in place.items() if is_number(level)}
         place = {n: numbers[float(n)] for n in found if is_number(n) and float(n) in numbers} | place
         strange = [level for level in found if level not in place and level not in column.blank]
@@ -129,20 +132,21 @@ class ColumnSchema:
         return indicators[:, len(self.categories) - len(self.levels) :]
 
     def with_fill(self, values: Array, indicator: bool) -> ColumnSchema:
-        """The same with the means of encoded training values; those of a column without any value are zero."""
+        """Set the fill to the means of encoded training values; a column without values gets zeros."""
         gaps = np.isnan(values[:, 0])
         fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(values.shape[1])
         marked = indicator and bool(gaps.any() and not gaps.all())
         if marked and self.categories is not None:
-            fill = np.zeros(values.shape[1])  # none of the levels: the mark is a level of its own
+            fill = np.zeros(values.shape[1])  # The indicator acts as a level of its own.
         return replace(self, fill=tuple(fill.tolist()), indicator=marked)
 
 
 def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
-    """Whether a training column is a number or which categories it has; dates and free text raise.
+    """Learn whether a training column holds numbers or categories, and which; dates and free text raise.
 
-    A column is a category where its user (``declared``) or its type says so. Text is a category unless all of it reads
-    as numbers, or most of its levels do (a slip, most likely, unless levels are few); numbers with separators raise.
+    A column is a category if the user declares it one (``declared``) or if its type is categorical. A column of text is
+    a category too, with three exceptions: text that consists of numbers is read as numbers, numbers with separators
+    raise, and text that is mostly numbers raises unless it has few levels, because it is most likely a typing error.
     """
     if column.kind == "date":
         raise DataError(_date_advice(column.name))
@@ -164,7 +168,7 @@ def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
 
 
 def check_names(columns: Sequence[ColumnSchema]) -> None:
-    """Raise where two encoded columns would have one name."""
+    """Raise if two encoded columns would have the same name."""
     names = encoded_names(columns)
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
@@ -172,20 +176,20 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 
 
 def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
-    """Names of all encoded columns; those of missing values come last."""
+    """Names of all encoded columns; the indicators of missing values come last."""
     names = [name for column in columns for name in column.encoded_names]
     return names + [f"{column.name} missing" for column in columns if column.indicator]
 
 
 def column_of(columns: Sequence[ColumnSchema]) -> Index:
-    """For each encoded column the column that it is made of."""
+    """For each encoded column, the number of the column from which it is made."""
     widths = [column.width for column in columns]
     marked = [j for j, column in enumerate(columns) if column.indicator]
     return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
 
 
 def _check_text(name: str, levels: list[str], n_rows: int) -> None:
-    """Raise where a column of text is likelier to be dates, or numbers that are ill written, than a category."""
+    """Raise if a column of text most likely holds dates or badly written numbers instead of categories."""
     offered = "" if len(levels) > MOST_CATEGORIES else " If these are codes, give {}."
     declare = f"categorical_features=[{name!r}]"
     few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
@@ -201,14 +205,17 @@ def _check_text(name: str, levels: list[str], n_rows: int) -> None:
 
 def _date_advice(name: str) -> str:
     return (
-        f"Column {name!r} holds dates, which are no features as they stand; leave it out (X.drop(columns={name!r})), "
-        "or put numbers in its place that could matter: the year, the month of the year as a category, days since a "
+        f"Column {name!r} holds dates, which cannot be features; leave it out (X.drop(columns={name!r})), "
+        "or replace it by numbers that may matter: the year, the month of the year as a category, days since a "
         "first day."
     )
 
 
 def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "") -> str:
-    """Raise where texts are numbers with separators, or mostly numbers and not few; a sentence's begin if some are."""
+    """Raise if texts are numbers with separators, or mostly numbers unless the levels are few.
+
+    If some texts are numbers and some are not, return the beginning of a sentence for a warning, else an empty string.
+    """
     text = [level for level in levels if not is_number(level)]
     if text and all(_SEPARATED.fullmatch(level.strip()) for level in text):
         raise DataError(
@@ -218,14 +225,14 @@ def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "
         )
     if not 0 < len(text) < len(levels):
         return ""
-    told = f"{what} holds numbers and text (for example {next(filter(is_number, levels))!r} and {text[0]!r})"
+    mixed = f"{what} holds numbers and text (for example {next(filter(is_number, levels))!r} and {text[0]!r})"
     if len(text) < len(levels) / 2 and not few:
-        raise DataError(f"{told}; correct the text or leave it empty, which counts as missing.{codes}")
-    return told
+        raise DataError(f"{mixed}; correct the text or leave it empty, which counts as missing.{codes}")
+    return mixed
 
 
 def numbers_of(column: ColumnValues) -> Array:
-    """A column that was numeric in training as numbers, NaN where missing."""
+    """The numbers of a column that was numeric in training, with NaN for missing values."""
     if column.kind != "number":
         codes, levels = column.text()
         odd = next((level for level in levels if level not in column.blank and not is_number(level)), None)
@@ -246,7 +253,7 @@ def numbers_of(column: ColumnValues) -> Array:
 
 
 class FrameColumn(ColumnValues):
-    """A column of a pandas or polars frame, or of an array; some texts may stand for missing values (``blank``)."""
+    """A column of a pandas or polars frame, or of an array; the texts in ``blank`` mean missing values."""
 
     def __init__(self, name: object, series: Series, blank: Collection[str] = ()) -> None:
         self.name, self.blank = str(name), blank
@@ -257,7 +264,7 @@ class FrameColumn(ColumnValues):
     def _kind(self) -> str:
         dtype = self._series.dtype
         kind, given = getattr(dtype, "kind", "O"), str(dtype)
-        # Types of polars have no kind, and answer two questions instead.
+        # Types of polars have two methods, is_numeric and is_temporal, instead of a kind.
         numeric, temporal = (getattr(dtype, f"is_{what}", bool)() for what in ("numeric", "temporal"))
         if kind in "biuf" or numeric or given in ("Boolean", "Null"):
             return "number"
@@ -269,15 +276,15 @@ class FrameColumn(ColumnValues):
         if self.declared:
             if getattr(dtype, "ordered", given.startswith("Enum")):
                 self.order = [str(level) for level in dtype.categories]
-            return "text"  # whatever its levels are: dates, intervals of pandas.cut
+            return "text"  # Levels of any type become text, such as dates and the intervals of pandas.cut.
         known = [value for value in self._objects if value is not None]
         if any(isinstance(value, date | datetime | timedelta) for value in known):
             return "date"
         odd = next((value for value in known if not isinstance(value, str | Real)), None)
         if odd is not None:
             raise DataError(
-                f"Column {self.name!r} holds {type(odd).__name__} objects, which are no numbers, texts or truth "
-                "values; convert them or leave the column out."
+                f"Column {self.name!r} holds {type(odd).__name__} objects, which are neither numbers nor text nor "
+                "truth values; convert them or leave the column out."
             )
         numeric = all(isinstance(value, Real) or is_number(value) or value in self.blank for value in known)
         return "number" if numeric else "text"
@@ -290,10 +297,10 @@ class FrameColumn(ColumnValues):
             )
         if hasattr(self._series, "iloc"):
             return np.asarray(self._series.to_numpy(dtype=np.float64, na_value=np.nan))
-        return np.asarray(self._series, dtype=np.float64)  # of an array or of polars, which has NaN for nulls
+        return np.asarray(self._series, dtype=np.float64)  # an array, or polars, which gives NaN for nulls
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
-        """Place of each value (−1 where missing) among the distinct texts, and these texts."""
+        """Position of each value among the distinct texts (−1 if missing), and these texts."""
         place: dict[str, int] = {}
         objects = self._objects if self._objects is not None else [_shown(value) for value in self.numbers().tolist()]
         codes = [-1 if value is None else place.setdefault(str(value), len(place)) for value in objects]
@@ -301,21 +308,21 @@ class FrameColumn(ColumnValues):
 
 
 def _shown(value: float) -> str | None:
-    """A number as the text that it has where it is a category."""
+    """The text of a number that is a level of a category; None for NaN."""
     return None if value != value else f"{value:.15g}"
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoder:
-    """What the columns of a training X are, so that later ones become the same features.
+    """The columns of a training X, from which later inputs get the same features.
 
     Attributes
     ----------
     columns : tuple of ColumnSchema
         All columns, in order.
     missing : {"error", "indicator"}
-        Whether missing values are refused, or filled with their column's mean and marked by a further column where
-        there were some in training.
+        "error" refuses missing values. "indicator" replaces them by their column's mean, and marks them by a further
+        column if the training column had some.
     """
 
     columns: tuple[ColumnSchema, ...]
@@ -323,17 +330,17 @@ class FeatureEncoder:
 
     @property
     def has_categories(self) -> bool:
-        """Whether some column is not a number."""
+        """Whether at least one column is a category."""
         return any(column.categories is not None for column in self.columns)
 
     @classmethod
     def learn(
         cls, given: Sequence[ColumnValues], missing: str, categorical: str | Collection[str | int] | None = None
     ) -> FeatureEncoder:
-        """What columns are; those of text are categories, as are those of a name or a place in ``categorical``.
+        """Learn an encoder; columns of text are categories, and so are those listed in ``categorical``.
 
-        Missing values are filled with the means of these columns, which ``missing`` says: "mean", or "indicator", with
-        a mark.
+        The list holds names or positions of columns. With ``missing`` "mean" or "indicator", missing values will be
+        replaced by the means of these columns; "indicator" also marks them.
         """
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
@@ -345,9 +352,9 @@ class FeatureEncoder:
         return cls(tuple(columns), missing)
 
     def encode(self, given: Sequence[ColumnValues]) -> Array:
-        """The encoded values of the columns of training, side by side; missing ones are filled and marked, or refused.
+        """Encode columns side by side; missing values are filled and marked, or refused.
 
-        With categories, columns are found by name.
+        If some column is a category, the columns are matched by name.
         """
         known, by_name = [column.name for column in self.columns], {column.name: column for column in given}
         if self.has_categories:
@@ -356,10 +363,10 @@ class FeatureEncoder:
             if lost or more:
                 lacks = f" lacks the columns {listing(lost)}" if lost else ""
                 has = f" has the columns {listing(more)}, which were not in training" if more else ""
-                told = " and".join(filter(None, (lacks, has)))
+                problem = " and".join(filter(None, (lacks, has)))
                 raise DataError(
-                    f"X{told}; give those of training, {listing(known)}: this model was fitted to a frame with columns "
-                    "of categories."
+                    f"X{problem}; give those of training, {listing(known)}: this model was fitted to a frame with "
+                    "columns of categories."
                 )
             given = [by_name[name] for name in known]
         values, gaps = encode_columns(self.columns, given)
@@ -371,16 +378,18 @@ class FeatureEncoder:
 def encode_columns(
     columns: Sequence[ColumnSchema], given: Iterable[ColumnValues], rows: Index | None = None
 ) -> tuple[Array, dict[str, Mask]]:
-    """Encoded columns side by side, filled and marked where their schemas say so, and where each lacks values.
+    """Encode columns side by side, and return a mask of the missing values of each column.
+
+    Missing values are filled and marked as the schemas prescribe.
 
     Parameters
     ----------
     columns : sequence of ColumnSchema
-        What the columns were in training.
+        Schemas of the columns.
     given : iterable of ColumnValues
-        The columns, which may be made one at a time.
+        The columns, which a generator may make one at a time.
     rows : ndarray of int, optional
-        The order of the rows in the answer; the places of gaps are in that order too.
+        Rows of the result, in this order; the masks have the same order.
     """
     values, gaps, place = np.empty((0, 0)), {}, 0
     for schema, column in zip(columns, given, strict=True):
@@ -401,7 +410,7 @@ def encode_columns(
 
 
 def _columns_of(X: Array | DataFrame, names: Labels | None = None) -> list[FrameColumn]:
-    """The columns of a frame, or the last axis of an array."""
+    """The columns of a frame, or the entries of an array's last axis."""
     if is_frame(X):
         return [FrameColumn(name, X[name]) for name in X.columns]
     flat = X.reshape(-1, X.shape[-1])
@@ -409,7 +418,7 @@ def _columns_of(X: Array | DataFrame, names: Labels | None = None) -> list[Frame
 
 
 def _places(categorical: str | Collection[str | int] | None, names: list[str]) -> set[int]:
-    """Places of the columns that are declared to be categories, by name or by place."""
+    """Positions of the columns that the user declared categories by name or by position."""
     declared = [] if categorical is None else [categorical] if isinstance(categorical, str) else list(categorical)
     unknown = [entry for entry in declared if entry not in names and not is_place(entry, len(names))]
     if unknown:
@@ -419,7 +428,7 @@ def _places(categorical: str | Collection[str | int] | None, names: list[str]) -
 
 
 def refuse_missing(gaps: dict[str, Mask]) -> None:
-    """Raise where values are missing, and name the columns, the rows and what can be done."""
+    """Raise if values are missing, with the columns, their first such row and a remedy."""
     counts = {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
     if not counts:
         return
@@ -435,20 +444,20 @@ def refuse_missing(gaps: dict[str, Mask]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features as they came, encoded and checked, before they are sorted by task.
+    """Encoded and checked features in the order of the input, before they are sorted by task.
 
     Attributes
     ----------
     values : ndarray of shape (N, d) or (n, K, d), or csr_array of shape (N, d)
         Finite numbers.
     tasks : ndarray of shape (N,), CodedTasks or None
-        Task id of each row, where the input says.
+        Task id of each row; None if the input has no task ids.
     feature_names : ndarray of str or None
-        Names of the columns, where the input has them (the task column left out).
+        Names of the columns without the task column; None if the input has no names.
     encoder : FeatureEncoder or None
-        How the columns became numbers; None where they are nothing else.
+        The encoder that made numbers of the columns; None if all columns were numbers.
     dtype : dtype
-        float32 where all of them came so, else float64, as ``values`` always are.
+        float32 if all columns of the input were float32, else float64. ``values`` are always float64.
     """
 
     values: Matrix
@@ -459,7 +468,7 @@ class Features:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the values."""
+        """Shape of the values."""
         return tuple(self.values.shape)
 
 
@@ -473,23 +482,23 @@ def read_features(
     categorical: str | Collection[str | int] | None = None,
     later: bool = False,
 ) -> Features:
-    """Check X in any layout, split off the task column and encode the other ones.
+    """Check X in any layout, split off the task column and encode the other columns.
 
     Parameters
     ----------
     X : array, sparse array, frame or Features
-        In any layout; features that were read before are taken as they are.
+        Input in any layout; Features are returned unchanged.
     task_column, tasks
-        Where the task ids are. An explicit ``tasks`` overrides the column's content; the column, where there, is still
-        left out of X.
+        The column of task ids, or the ids themselves. If both are given, ``tasks`` takes precedence, and the column is
+        still removed from X.
     encoder : FeatureEncoder, optional
-        Of an earlier X; without it one is learned where columns are no numbers or values may be missing.
+        Encoder of an earlier X. Without it, a new one is learned if columns are not numeric or values may be missing.
     missing : {"error", "indicator"}
-        What a new encoder does about missing values.
+        Treatment of missing values by a new encoder.
     categorical : sequence of str or int, optional
-        Columns that a new encoder takes for categories, whatever they hold.
+        Columns that a new encoder treats as categories, even if they hold numbers.
     later : bool
-        Whether X comes after the fit: columns of text are then no new categories.
+        Whether the model is already fitted. Columns of text then do not become new categories.
     """
     check_choice("missing", missing, ("error", "indicator"))
     if isinstance(X, Features):
@@ -501,12 +510,12 @@ def read_features(
     dtype = np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
     plain = all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in kinds)
     columns = _columns_of(X) if is_frame(X) and not plain else []
-    text = any(column.kind != "number" for column in columns)  # categories, text or dates; numbers need no encoder
+    text = any(column.kind != "number" for column in columns)  # Categories, text and dates need an encoder.
     if encoder.has_categories if encoder else not later and (categorical is not None or text):
         if sparse.issparse(X):
             raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
         given, shape = columns or _columns_of(X if is_frame(X) else as_given(X)), as_rows(X).shape
-    else:  # numbers, which may have come as text
+    else:  # Numbers may also be given as text.
         stacked = np.column_stack([numbers_of(column) for column in columns]) if columns else X
         values = _numbers(stacked if sparse.issparse(stacked) else as_given(stacked))
         fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
@@ -515,7 +524,9 @@ def read_features(
         encoder = FeatureEncoder.learn(given, missing, categorical) if encoder is None else encoder
         values = encoder.encode(given)
         values = values.reshape(*shape[:-1], values.shape[1])
-    elif not sparse.issparse(values) and not np.isfinite(values.sum()):  # sums beyond doubles are looked at in full
+    elif not sparse.issparse(values) and not np.isfinite(
+        values.sum()
+    ):  # Values are missing, or only the sum overflows.
         gaps = np.isnan(values.reshape(-1, shape[-1])).T
         refuse_missing(dict(zip(feature_labels(names, len(gaps)), gaps, strict=True)))
     if tasks is not None:
@@ -526,7 +537,7 @@ def read_features(
 
 
 def _numbers(X: Matrix) -> Matrix:
-    """X as floats, which may be missing where it is dense; infinite ones raise."""
+    """X as floats; infinite values raise, and so do missing values of a sparse X."""
     kind, shape = X.dtype.kind, X.shape
     if kind in "mM":
         raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
@@ -543,12 +554,14 @@ def _numbers(X: Matrix) -> Matrix:
     if len(shape) > 3:
         raise LayoutError(f"X has {len(shape)} dimensions; give (rows, features) or (rows, tasks, features).")
     if 0 in shape:
-        told = f"Found array with 0 {'feature' if shape[0] else 'sample'}(s) (shape={shape})"
-        raise DataError(f"{told} while a minimum of 1 is required; give at least one row and one feature.")
+        problem = f"Found array with 0 {'feature' if shape[0] else 'sample'}(s) (shape={shape})"
+        raise DataError(f"{problem} while a minimum of 1 is required; give at least one row and one feature.")
     try:
         values = sparse.csr_array(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, np.float64, order="C")
     except (ValueError, TypeError) as error:
-        refusal = TypeError if isinstance(error, TypeError) else DataError  # scikit-learn's protocol asks for this
+        refusal = (
+            TypeError if isinstance(error, TypeError) else DataError
+        )  # scikit-learn's protocol requires TypeError.
         raise refusal(f"{error}: {_not_numbers(X)}.") from error
     given = np.asarray(values.data if sparse.issparse(values) else values)
     with np.errstate(over="ignore"):
@@ -560,7 +573,7 @@ def _numbers(X: Matrix) -> Matrix:
 
 
 def _not_numbers(X: Matrix) -> str:
-    """Which column of an array holds something else than numbers, for example what, and what to do."""
+    """Describe the first column of an array that holds values other than numbers, with an example and a remedy."""
     for column, entries in enumerate(X.reshape(-1, X.shape[-1]).T):
         for entry in entries.tolist():
             try:

@@ -4,12 +4,12 @@ The squared errors of task k are, for all weights w,
 
 .. math:: \sum_i c_i (y_i - x_i \cdot w)^2 = |R_k w - z_k|^2 + \mathrm{rest}_k .
 
-With a free intercept, rows are taken about the task's mean. One reflection turns the direction of the intercept into
-the first axis and drops it: n − 1 contrasts are left, and their likelihood is the restricted one (REML). Where more
-rows than features are left, :math:`X_k = Q_k R_k` keeps :math:`R_k` and :math:`z_k = Q_k^\top y_k`. What is orthogonal
-to :math:`Q_k` counts in :math:`\mathrm{rest}_k` alone.
+With a free intercept, the task's mean is subtracted from its rows. One reflection turns the direction of the intercept
+into the first axis and drops it: n − 1 contrasts are left, and their likelihood is the restricted one (REML). If more
+rows than features are left, the QR decomposition :math:`X_k = Q_k R_k` gives :math:`R_k` and
+:math:`z_k = Q_k^\top y_k`. The part of the targets orthogonal to :math:`Q_k` enters :math:`\mathrm{rest}_k` only.
 
-Nothing is squared, so that columns which are nearly collinear keep their digits.
+The computation squares no numbers, so nearly collinear columns keep their digits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mssl.data.inputs import dense
 
 @dataclass(frozen=True, eq=False)
 class TaskFactors:
-    """Compressed rows of K tasks with d features; rows of zeros fill all tasks up to the same number.
+    """Compressed rows of K tasks with d features; rows of zeros pad all tasks to the same number of rows.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class TaskFactors:
     R : ndarray of shape (K, r, d)
         Factors of the features.
     z : ndarray of shape (K, r)
-        Targets, turned in the same way.
+        Targets, rotated in the same way.
     used : ndarray of int of shape (K,)
-        Number of rows of R that are not filling.
+        Number of rows of R that are not padding.
     rest : ndarray of shape (K,)
         Sum of squares of the targets that no feature can explain.
     centred : bool
-        Whether rows are taken about the means of their task, so that its intercept is free.
+        Whether the means of each task were subtracted from its rows, so that its intercept is free.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class TaskFactors:
     def from_rows(
         cls, blocks: Sequence[Matrix], targets: Sequence[Array], weights: Sequence[Array | None], *, intercept: bool
     ) -> TaskFactors:
-        """Compress each task's rows. Up to d rows without an intercept are kept as they are, in their order.
+        """Compress the rows of each task. Without an intercept, tasks of at most d rows keep them in their order.
 
         Parameters
         ----------
@@ -82,13 +82,13 @@ class TaskFactors:
 
     @classmethod
     def from_tables(cls, n: Array, tables: Sequence[Array], *, centred: bool = False) -> TaskFactors:
-        """Triangles of tables with the targets in the last column."""
+        """Make factors from one table per task whose last column holds the targets."""
         d, sizes = tables[0].shape[1] - 1, np.asarray([len(table) for table in tables], dtype=np.int64)
         used, rest = np.minimum(sizes, d), np.zeros(len(tables))
         filled = np.zeros((len(tables), int(used.max(initial=0)), d + 1))
         for k in np.flatnonzero(sizes <= d).tolist():
             filled[k, : used[k]] = tables[k]
-        # Tasks of about the same size are made triangular in one call, filled up with rows of zeros.
+        # Tasks of about the same size are padded with rows of zeros and factorised in one call.
         tall, height = np.flatnonzero(sizes > d), np.ceil(np.log2(sizes, where=sizes > 0, out=np.zeros(len(sizes))))
         for power in np.unique(height[tall]).tolist():
             alike = tall[height[tall] == power]
@@ -111,7 +111,7 @@ class TaskFactors:
 
     @cached_property
     def dof(self) -> Array:
-        """Degrees of freedom of all rows: their total weight, less one for a free intercept."""
+        """Degrees of freedom of all rows: their total weight, minus one for a free intercept."""
         return np.maximum(self.n - self.centred, 0.0)
 
     @cached_property
@@ -120,16 +120,16 @@ class TaskFactors:
         return np.maximum(self.dof - self.used, 0.0)
 
     def flat(self) -> tuple[Array, Array, Index]:
-        """The rows that are not filling, one below the other: features, targets, task of each."""
+        """All rows that are not padding, stacked: features, targets and task of each row."""
         kept = np.arange(self.R.shape[1]) < self.used[:, None]
         return self.R[kept], self.z[kept], np.nonzero(kept)[0]
 
 
 def turned(X: Matrix, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
-    """Total weight, means and weighted rows of one task, features and targets side by side.
+    """Total weight, means and weighted rows of one task, with the targets as last column.
 
-    With an intercept the rows are n − 1 contrasts: they are turned so that the intercept's direction is the first axis,
-    and lose that axis.
+    With an intercept the rows are n − 1 contrasts: a reflection turns the intercept's direction into the first axis,
+    which is then dropped.
     """
     table = np.column_stack([dense(X), targets])
     c = np.ones(len(table)) if weights is None else weights
@@ -145,7 +145,7 @@ def turned(X: Matrix, targets: Array, weights: Array | None, intercept: bool) ->
 
 
 def triangle(table: Array, d: int) -> tuple[Array, Array]:
-    """At most d rows with the same products of the first d columns with all, and the others' rows outside of these."""
+    """Triangularise a table; its first d rows then hold all products with the first d columns."""
     if len(table) > d:
         table = np.asarray(np.linalg.qr(table, mode="r"))
     return table[:d], table[d:, d:]

@@ -1,16 +1,18 @@
-"""Splits of rows into training and test parts that never lose a task, and never part what belongs together.
+"""Splits of rows into training and test parts that keep every task in training and never split groups of rows.
 
-Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters here split within every task, and work as
-``cv=`` anywhere in scikit-learn: tasks come from ``task_column``, from ``groups=``, or from the columns of a 2-d y.
+Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters of this module split within every task and
+work as ``cv=`` anywhere in scikit-learn. They read tasks from ``task_column``, from ``groups=``, or from the columns of
+a 2-d y.
 
-Labels are not stratified: held-out rows that have the class share of their task's training rows by design would be
-predicted too well, and fits that follow every task's share would win. :func:`deal_rows` makes all folds of single rows
-(:func:`deal_groups` those of groups) without a look at the labels, but for a class that a training part would miss.
+The folds are not stratified by label. Stratified test rows would have the class shares of their task's training rows by
+design, so they would be predicted too well, and the search would prefer fits that follow every task's share.
+:func:`deal_rows` makes folds of single rows and :func:`deal_groups` folds of groups. Both ignore the labels, unless a
+training part would otherwise lack a class.
 
 Rows that share their errors (stations on one day, samples of one patient) must be on the same side of a split, in all
-tasks: else the test rows' errors are known to the training part and penalties are chosen too weak.
-:class:`TaskGroupKFold` keeps groups together, :class:`TaskBlockKFold` neighbours in time. :class:`Folds` holds the
-parts of tasks that have been read.
+tasks. Otherwise the training part knows the errors of the test rows, and the search chooses too weak penalties.
+:class:`TaskGroupKFold` keeps groups together, and :class:`TaskBlockKFold` keeps neighbours in time together.
+:class:`Folds` holds the parts of :class:`~mssl.data.layouts.TaskData`.
 """
 
 from __future__ import annotations
@@ -36,22 +38,22 @@ Split = tuple[Index, Index]
 Sides = tuple[Mask, Mask]
 Given: TypeAlias = ArrayLike | None  # one entry per row
 CV: TypeAlias = int | BaseCrossValidator | Iterable[tuple[ArrayLike, ArrayLike]] | None
-"""What ``cv=`` takes: a number of folds, a splitter, or pairs of training and test rows."""
+"""Values of ``cv=``: a number of folds, a splitter, or pairs of training and test rows."""
 
 
 class TaskSplitter(BaseCrossValidator):
-    """What all splitters share: finding out which task each row belongs to."""
+    """Base class of all splitters, which finds the task of each row."""
 
     n_splits: int
     task_column: Hashable
-    _third = "tasks"  # what the third argument of split is, which scikit-learn calls groups
+    _third = "tasks"  # the meaning of split's third argument, which scikit-learn calls groups
 
     def get_n_splits(self, X: Any = None, y: Given = None, groups: Given = None) -> int:
         """Number of folds."""
         return self.n_splits
 
     def _tasks(self, X: Any, y: Given, groups: Given) -> tuple[Labels, Index]:
-        """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
+        """Task names and the task of each row; a single task for layouts whose rows hold all tasks."""
         n = _num_samples(X)
         if groups is None and self.task_column is not None:
             groups = task_ids(X, self.task_column)
@@ -65,12 +67,12 @@ class TaskSplitter(BaseCrossValidator):
         Parameters
         ----------
         X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features; only their number of rows and their task column are looked at.
+            Features; splitters use only their number of rows and their task column.
         y : array of shape (N,) or (n, K), optional
             Targets.
         groups : array of shape (N,), optional
-            Task of each row, where there is no task column. :class:`TaskGroupKFold` takes the group of each row here
-            and :class:`TaskBlockKFold` its time, by default the order of the rows (of each task).
+            Task of each row, if X has no task column. :class:`TaskGroupKFold` reads the group of each row from this
+            argument, and :class:`TaskBlockKFold` its time (by default the order of the rows of each task).
 
         Yields
         ------
@@ -79,7 +81,7 @@ class TaskSplitter(BaseCrossValidator):
         yield from self.of_tasks(X, y, **{"tasks": None, "groups": None, "order": None, self._third: groups})
 
     def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-        """The same where tasks, groups and times are given apart; a splitter takes those that it needs."""
+        """Yield the same rows from separate tasks, groups and times; a splitter uses those that it needs."""
         names, of_row = self._tasks(X, y, tasks)
         for train, test in self._sides(names, of_row, y, groups, order):
             yield np.flatnonzero(train), np.flatnonzero(test)
@@ -91,7 +93,7 @@ class TaskSplitter(BaseCrossValidator):
 
 @dataclass(eq=False, repr=False)
 class _Dealt(TaskSplitter):
-    """Splitters that deal out rows or groups, shuffled or not."""
+    """Base class of splitters that deal rows or groups to folds, shuffled or in order."""
 
     n_splits: int = 5
     _: KW_ONLY
@@ -107,12 +109,12 @@ class _Dealt(TaskSplitter):
 
     @abstractmethod
     def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
-        """The fold that holds out each row, −1 where none does."""
+        """The fold that holds out each row; −1 for rows that no fold holds out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Which flat rows of tasks are trained on and which are held out, fold by fold.
+    """The training rows and the held-out rows of every fold, as masks of the flat rows of all tasks.
 
     Attributes
     ----------
@@ -140,11 +142,11 @@ class Folds:
 
     @classmethod
     def from_cv(cls, data: TaskData, cv: CV = None, X: Any = None) -> Folds:
-        """The folds that a ``cv=`` stands for, for tasks that have been read.
+        """Make folds of the given tasks from a value of ``cv=``.
 
-        Rows of one of ``data.occasions`` are on the same side of every fold; where ``data.order`` is given the folds
-        are blocks of time. Both hold for numbers of folds and for the splitters of this module that are made for it;
-        index pairs are taken as they are.
+        Rows of the same occasion (``data.occasions``) are on the same side of every fold. If ``data.order`` is given,
+        the folds are blocks of time. Both rules hold if ``cv`` is a number of folds, or a splitter of this module that
+        supports them; index pairs are used unchanged.
 
         Parameters
         ----------
@@ -153,13 +155,13 @@ class Folds:
         cv : None, int, splitter or iterable of (train, test)
             As for :func:`read_splits`; index pairs are rows of the input.
         X : array or frame, optional
-            The input, for splitters that look at its columns and to count its rows.
+            The input, for its number of rows and for splitters that use its columns.
         """
         rows = data.source_rows
         n_input = int(rows.max()) + 1 if X is None else _num_samples(X)
         if isinstance(cv, TaskSplitter) or not hasattr(cv, "split"):
             X = None
-        if cv is None or isinstance(cv, int | np.integer) or hasattr(cv, "split"):  # rows of weight zero are not there
+        if cv is None or isinstance(cv, int | np.integer) or hasattr(cv, "split"):  # Rows of weight zero are left out.
             present, rows = np.unique(rows, return_inverse=True)
             X = X if X is None or len(present) == n_input else _safe_indexing(X, present)
             n_input = len(present)
@@ -182,7 +184,7 @@ class Folds:
         return cls(*sides[:, :, rows])
 
     def check(self, data: TaskData) -> None:
-        """Raise where a training part misses a task, or a test part has nothing to score against."""
+        """Raise if a training part lacks a task, or if a part has no rows."""
         if not len(self):
             raise DataError(
                 "cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs."
@@ -201,7 +203,7 @@ class Folds:
                 )
 
     def cells(self) -> tuple[Index, Mask, Mask]:
-        """Cells of rows that are in the same part of every fold.
+        """Number the cells of the folds; rows of one cell are in the same part of every fold.
 
         Returns
         -------
@@ -214,7 +216,7 @@ class Folds:
         cell = np.zeros(n, dtype=np.intp)
         for train, test in self:
             code = 4 * cell + 2 * train + test
-            # Few distinct codes: numbering them by a table costs no sorting of rows.
+            # There are few distinct codes, so a table numbers them without sorting the rows.
             cell = np.searchsorted(np.flatnonzero(np.bincount(code)), code)
         first = np.full(int(cell.max()) + 1, n, dtype=np.intp)
         np.minimum.at(first, cell, np.arange(n))
@@ -222,15 +224,14 @@ class Folds:
 
 
 def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, order: Given = None) -> list[Split]:
-    """The splits that a ``cv=`` stands for, as row numbers.
+    """The splits that a value of ``cv=`` describes, as row numbers.
 
     Parameters
     ----------
     cv : None, int, splitter or iterable of (train, test)
-        None is 5 folds (or as many as there are groups or times, where these are fewer). A number is that many folds:
-        blocks of time where there is an order, whole groups where there are groups, else :class:`TaskKFold`.
-        Scikit-learn's splitters get the groups, and rows in the order of time. Parts are row numbers or masks of all
-        rows.
+        None means 5 folds, or one per group or time if there are fewer than 5. A number of folds means blocks of time
+        if an order is given, else whole groups if groups are given, else :class:`TaskKFold`. Scikit-learn's splitters
+        get the groups, and the rows in the order of time. Training and test parts are row numbers or masks of all rows.
     X, y : arrays
         Features and targets.
     tasks : array of shape (N,) or None
@@ -255,14 +256,14 @@ def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, or
     n, splits = _num_samples(X), []
     for number, pair in enumerate(cv):
         if not isinstance(pair, tuple | list | np.ndarray) or len(pair) != 2:
-            raise DataError(f"Fold {number} of cv is no pair of training and test rows; give (train, test) pairs.")
+            raise DataError(f"Fold {number} of cv is not a pair of training and test rows; give (train, test) pairs.")
         splits.append((_row_numbers(pair[0], n, number), _row_numbers(pair[1], n, number)))
     return splits
 
 
 def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-    """The splits of a splitter that sees the rows in the order of time, where there is one."""
-    # Scikit-learn's splitters do not know tasks, and most warn where groups are given.
+    """Yield the splits of a splitter that gets the rows in the order of time, if an order is given."""
+    # Scikit-learn's splitters do not know tasks, and most of them warn if they get groups.
     third = tasks if isinstance(cv, TaskSplitter) else groups
     if order is None:
         yield from cv.split(X, y, *([] if third is None else [third]))
@@ -275,11 +276,13 @@ def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Giv
 
 
 def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
-    """A part of a split as row numbers, from those or from a mask."""
+    """Check one part of a split, given as row numbers or as a mask, and return row numbers."""
     rows = np.asarray(part)
     if rows.dtype.kind == "b":
         if rows.shape != (n,):
-            raise DataError(f"Fold {fold} of cv has a mask of shape {rows.shape}; give one entry a row, shape ({n},).")
+            raise DataError(
+                f"Fold {fold} of cv has a mask of shape {rows.shape}; give one entry per row, shape ({n},)."
+            )
         return np.flatnonzero(rows)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise DataError(
@@ -294,11 +297,11 @@ def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
 
 
 class TaskKFold(_Dealt):
-    """K folds stratified by task, whatever the labels.
+    """K folds stratified by task, without regard to the labels.
 
-    Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
-    at least as many rows as there are folds. Of two classes, training parts hold both where each has two rows in all;
-    see :func:`deal_rows`. A task with a single row is never held out.
+    The rows of every task are dealt evenly to the folds. Every training part then holds every task, and every test part
+    holds each task that has at least as many rows as there are folds. With two classes, every training part holds both
+    if each class has at least two rows; see :func:`deal_rows`. A task with a single row is never held out.
 
     Parameters
     ----------
@@ -309,7 +312,7 @@ class TaskKFold(_Dealt):
     random_state : int, RandomState or None, default=0
         Seed of the shuffle.
     task_column : str or int, optional
-        Column of X that holds task ids; otherwise give them as ``groups``.
+        Column of X that holds task ids. Without it, give the task ids to ``split`` as ``groups``.
 
     Examples
     --------
@@ -338,9 +341,10 @@ class TaskKFold(_Dealt):
 def deal_rows(
     of_row: Index, classes: Sequence[Index], n_splits: int, random: Any, *, chunk: bool = False, even: bool = False
 ) -> Index:
-    """Fold of each row, −1 where it is never held out: every task's rows go round the folds, whatever their classes.
+    """Deal the rows of every task to the folds in turn; return the fold of each row, −1 if it is never held out.
 
-    Where one fold has all rows of a class, its first row changes places with the first one of its task in another fold.
+    The classes matter only if one fold would hold all rows of a class. The first of these rows is then swapped with the
+    first row of the same task in another fold.
 
     Parameters
     ----------
@@ -351,15 +355,16 @@ def deal_rows(
     n_splits : int
         Number of folds.
     random : RandomState, Generator or None
-        What shuffles the rows.
+        Generator that shuffles the rows; None keeps their order.
     chunk : bool
-        Whether there are further rows elsewhere: a task's only row may be held out, and the first fold is drawn.
+        Whether these rows are one chunk of several. A task's only row may then be held out, and the fold of the first
+        row is random.
     even : bool
-        Whether all folds have as many rows of each task: what is left over has the fold −1.
+        Whether all folds get equally many rows of each task. Left-over rows then have the fold −1.
     """
     order = np.arange(len(of_row)) if random is None else random.permutation(len(of_row))
     order = order[np.argsort(of_row[order], kind="stable")]
-    # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
+    # Each task begins with the fold after the last one of the task before it, so fold sizes differ by at most one.
     sizes, task = np.bincount(of_row), of_row[order]
     if even:
         order = order[_places(task) < sizes[task] // n_splits * n_splits]
@@ -376,12 +381,15 @@ def deal_rows(
 
 
 def class_rows(y: Given, n: int) -> list[Index]:
-    """Rows that hold each of two classes (in any task, where rows hold all tasks); none of other targets."""
+    """Rows of each class if the targets have exactly two classes, else an empty list.
+
+    In layouts whose rows hold all tasks, a row belongs to a class if any of its targets does.
+    """
     if y is None:
         return []
     targets = as_given(y)
     if targets.shape[0] != n:
-        raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; give one target a row.")
+        raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; give one target per row.")
     seen = ~is_missing(targets)
     values = np.unique(targets[seen])
     if len(values) != 2:
@@ -390,23 +398,23 @@ def class_rows(y: Given, n: int) -> list[Index]:
 
 
 class TaskGroupKFold(_Dealt):
-    """K folds of whole groups: rows that belong together are on the same side of every split, in all tasks.
+    """K folds of whole groups: all rows of a group, in all tasks, are on the same side of every split.
 
-    Groups are dealt out from the largest to the smallest, each to the fold in which its tasks have the fewest rows yet,
-    so that folds are balanced by task as far as groups allow, whatever the labels. Of two classes, training parts hold
-    both where each lies in two groups. A group that holds a task's only rows is never held out, since nothing of that
-    task would be left to train with.
+    Groups are dealt out from the largest to the smallest. Each group goes to the fold in which its tasks have the
+    fewest rows so far, so folds are balanced by task as far as the groups allow. Labels play no role, with one
+    exception: if each of two classes occurs in at least two groups, every training part holds both. A group that holds
+    all rows of some task is never held out, since no rows of that task would be left for training.
 
     Parameters
     ----------
     n_splits : int, default=5
         Number of folds.
     shuffle : bool, default=True
-        Break ties between groups of one size by chance.
+        Break ties between groups of the same size at random.
     random_state : int, RandomState or None, default=0
         Seed of the shuffle.
     task_column : str or int, optional
-        Column of X that holds task ids; without it folds are balanced by rows.
+        Column of X that holds task ids. Without it, folds are balanced by their number of rows.
 
     Examples
     --------
@@ -438,22 +446,24 @@ def deal_groups(
     *,
     by_size: bool = True,
 ) -> Index:
-    """Fold of each row, −1 where it is never held out: groups go one after the other where their tasks have least.
+    """Deal groups to folds one by one, each to the fold where its tasks have the fewest rows.
+
+    The function returns the fold of each row, −1 if the row is never held out.
 
     Parameters
     ----------
     group, of_row : ndarrays of int of shape (N,)
         Group and task of each row.
     classes : sequence of ndarrays
-        Rows of each class, from :func:`class_rows`: no fold holds out all of one, if it lies in two groups.
+        Rows of each class, from :func:`class_rows`. No fold holds out all rows of a class that has at least two groups.
     names : ndarray of shape (K,)
         Task names.
     n_splits : int
         Number of folds.
     random : RandomState, Generator or None
-        What shuffles the groups.
+        Generator that shuffles the groups; None keeps their order.
     by_size : bool
-        Whether the largest groups go first, which balances best; otherwise chance alone decides.
+        Whether the largest groups are dealt first, which balances the folds best. Otherwise the order is random.
     """
     counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
     owners = counts.copy()
@@ -482,7 +492,7 @@ def deal_groups(
         fold[g] = best
         load[best, columns] += rows
         total[best] += sizes[g]
-    # A class or a task that one fold would hold out as a whole gives its smallest group to the smallest other fold.
+    # If one fold would hold out all rows of a class or a task, its smallest group moves to the smallest other fold.
     by_task = sparse.csc_array(owners)
     tasks = np.split(by_task.indices, by_task.indptr[1:-1])
     for mine in [*(np.unique(group[rows]) for rows in classes), *tasks]:
@@ -497,18 +507,18 @@ def deal_groups(
 class TaskBlockKFold(TaskSplitter):
     """Folds that are blocks of time, the same for all tasks.
 
-    The times of all tasks are cut into blocks with equal shares of rows, every task counting the same. With
-    ``forward=False`` each block is held out in turn and the rest is trained on; with ``forward=True`` the rows before
-    it. Rows of one time, or of one group, are never parted. A task whose rows all lie in one block is not held out with
-    it, since nothing of it would be left to train with.
+    The times of all tasks are cut into blocks with equal shares of the rows, where every task has the same weight. Each
+    block is held out in turn. With ``forward=False`` all other rows are the training part; with ``forward=True`` only
+    the earlier rows are. Rows of the same time or of the same group are never split. If all rows of a task lie in one
+    block, they are not held out with it, since no rows of that task would be left for training.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Number of blocks that are held out.
+        Number of held-out blocks.
     forward : bool, default=False
-        Train on earlier rows only. The first training part begins with the first row and lasts until every task has
-        rows, and a share 1 / (n_splits + 1) of the rows at least.
+        Train on earlier rows only. The first training part begins with the first row. It ends when every task has rows
+        in it, and it holds at least a share 1 / (n_splits + 1) of the rows.
     task_column : str or int, optional
         Column of X that holds task ids.
 
@@ -533,7 +543,7 @@ class TaskBlockKFold(TaskSplitter):
         check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
         n, sizes = len(of_row), np.bincount(of_row, minlength=len(names))
         time = _places(of_row) if order is None else rank_rows("order", order, n)
-        if groups is not None:  # a group has the time of its first row
+        if groups is not None:  # A group has the time of its first row.
             group = rank_rows("groups", groups, n)
             first = np.full(int(group.max()) + 1, n, dtype=np.intp)
             np.minimum.at(first, group, time)
@@ -547,7 +557,7 @@ class TaskBlockKFold(TaskSplitter):
             yield train, test
 
     def _blocks(self, time: Index, of_row: Index, sizes: Index) -> Index:
-        """Block of each row; −1 is the first training part."""
+        """Block of each row; −1 for rows of the first training part."""
         share = np.bincount(time, weights=1.0 / sizes[of_row]) / len(sizes)
         before = np.cumsum(share) - share
         begin = 0.0
@@ -567,18 +577,18 @@ class TaskBlockKFold(TaskSplitter):
 
 
 def _places(of_row: Index) -> Index:
-    """The place of each row among those of its task."""
+    """Position of each row among the rows of its task."""
     sizes, order, place = np.bincount(of_row), np.argsort(of_row, kind="stable"), np.empty_like(of_row)
     place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return place
 
 
 class _InTime(TaskSplitter):
-    """Splitters that take the rows of each task to be in the order of time."""
+    """Base class of splitters that assume that the rows of each task are in the order of time."""
 
     @abstractmethod
     def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Begin and end of training and test part of each fold, as numbers of each task's rows."""
+        """Begin and end of each fold's training and test parts, as positions among the rows of each task."""
 
     def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
         sizes, place = np.bincount(of_row), _places(of_row)
@@ -589,19 +599,19 @@ class _InTime(TaskSplitter):
 
 @dataclass(eq=False, repr=False)
 class MovingWindowSplit(_InTime):
-    """Windows of fixed length that move through time: train on one, test on what follows.
+    """Training windows of fixed length that move through time, each followed by a test window.
 
-    Rows are taken to be in the order of time (within each task for the long layout, where all tasks must have the
-    same number of rows).
+    Rows must be in the order of time. In the long layout this holds within each task, and all tasks must have the same
+    number of rows.
 
     Parameters
     ----------
     n_train, n_test : int
-        Rows (occasions) of the training and of the test window.
+        Number of rows (occasions) in the training window and in the test window.
     step : int, optional
-        How far the windows move; ``n_test`` by default, so that test windows do not overlap.
+        Number of rows by which the windows move; ``n_test`` by default, so that test windows do not overlap.
     gap : int, default=0
-        Rows left out between training and test window.
+        Number of rows left out between training and test window.
     task_column : str or int, optional
         Column of X that holds task ids.
 
@@ -639,7 +649,7 @@ class MovingWindowSplit(_InTime):
         check_whole_number("gap", self.gap, low=0)
         n, length = int(sizes[0]), self.n_train + self.gap + self.n_test
         if n < length:
-            raise ParameterError(f"n_train + gap + n_test is {length}, there are {n} rows; give shorter windows.")
+            raise ParameterError(f"n_train + gap + n_test is {length}; there are {n} rows. Give shorter windows.")
         for begin in range(0, n - length + 1, step):
             yield begin, begin + self.n_train, begin + length - self.n_test, begin + length
 
@@ -648,15 +658,15 @@ class MovingWindowSplit(_InTime):
 class TaskTimeSeriesSplit(_InTime):
     """Growing training parts in the order of time, within every task.
 
-    Fold i trains on the first rows of each task and tests on the block that follows; with one task, or rows that hold
-    all tasks, this is scikit-learn's ``TimeSeriesSplit``. Tasks may differ in length.
+    Fold i trains on the first rows of each task and tests on the block that follows. With one task, or if rows hold all
+    tasks, the splits are those of scikit-learn's ``TimeSeriesSplit``. Tasks may differ in length.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Number of test blocks; every task needs more rows than that.
+        Number of test blocks; every task needs more rows than this number.
     gap : int, default=0
-        Rows of each task left out between training and test part.
+        Number of rows of each task left out between training and test part.
     task_column : str or int, optional
         Column of X that holds task ids.
 

@@ -1,9 +1,9 @@
-"""Hints at columns and rows that are not what they seem: ids, rows that are not independent, exposures.
+"""Warnings about data that users often misread: columns of ids, rows that are not independent, exposures.
 
 Whole numbers may be ids of three kinds. Ids of tasks recur within the table. Ids of occasions (days, patients) are
-unique within tasks and recur across them. Ids of rows are unique. Rows are not independent where tasks repeat the
-features of each other's rows or where neighbouring rows follow each other, and residuals are alike there: random folds
-would leak from training into test parts. Each hint names the parameter that helps.
+unique within tasks and recur across tasks. Ids of rows are unique. Rows are not independent if their residuals are
+similar and if either several tasks have rows with the same features, or the rows follow each other in time. Random
+folds would then leak from training into test parts. Each warning names the parameter that helps.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from mssl.data.layouts import TaskData
 
 _ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")  # names of columns of ids
 
-# A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and half the rows or
-# more have the value of a row of another task. Whole numbers drawn by chance are not both: to be unique in K tasks of n
-# rows takes some K n² values, of which two tasks have next to none in common.
-_UNIQUE = 0.98  # share of different values within tasks
-_FEW_VALUES = 15  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
-# An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
-# so much per unit of dispersion: none of 4 000 sets with proper logarithms was (a part of them is in the tests).
+# One column, or all columns together, are taken for an occasion if at least this share of the values within tasks is
+# unique and at least half of the rows share their value with a row of another task. Random whole numbers do not meet
+# both conditions: they are unique in K tasks of n rows only if there are about K n² of them, and two tasks then have
+# hardly any number in common. The share allows for a few repeated ids; a mere safeguard.
+_UNIQUE = 0.98
+# Columns with at most this many values hold the times at which every task was measured, as in a longitudinal study, and
+# no ids. A mere safeguard against false warnings.
+_FEW_VALUES = 15
+# An offset is taken for an exposure if its logarithm raises the log-likelihood of the counts by more than this number
+# per unit of dispersion, above the offset itself and above no offset. None of 4 000 data sets with proper logarithms
+# caused a false warning (the tests hold a part of them).
 _LIKELIER = 8.0
-# Residuals are called alike where they correlate by at least _ALIKE, and by so many standard errors: none of 4 000 sets
-# of independent rows was called so by its neighbours (a part of them is in the tests).
+# Residuals are called similar if their correlation is at least _ALIKE and at least _ERRORS standard errors. None of
+# 4 000 data sets with independent rows caused a false warning about neighbours (the tests hold a part of them).
 _ALIKE = 0.3
 _ERRORS = 4.0
 
@@ -42,10 +46,11 @@ def _whole(values: Array) -> bool:
 
 
 def hint_at_tasks(data: TaskData) -> None:
-    """Point out columns that may name the tasks where all rows of a frame are one task: categories, and ids.
+    """If all rows of a frame are one task, point out columns that may name the tasks: categories and ids.
 
-    Ids are whole numbers, three or more, each of them in two rows or more on average. Two are enough where the name
-    says so (``task``, ``site_id``): otherwise 0 and 1 are most likely a mark.
+    A column holds ids if it has at least three different whole numbers, each in two or more rows on average. Two
+    numbers are enough if the column's name looks like that of an id (``task``, ``site_id``). Otherwise 0 and 1 most
+    likely say whether something holds.
     """
     if data.layout != "long" or data.n_tasks > 1:
         return
@@ -68,7 +73,7 @@ def hint_at_tasks(data: TaskData) -> None:
 
 
 def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
-    """Point out features of a table that look like ids: by their name, or since they count the rows or name each."""
+    """Point out features of a table that look like ids, by their name or because they number or name every row."""
     found, first, rows = [], 0, len(X)
     for column in columns:
         values = X[:, first]
@@ -91,15 +96,16 @@ def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
 
 
 def repeated_column(data: TaskData) -> tuple[str, float] | None:
-    """A column that looks like an id or a date whose values rows of different tasks share, and the share of such rows.
+    """Find a column that looks like an id or a date, whose values recur in other tasks.
 
-    None where there is none, or where the layout says which rows belong together.
+    The function returns the column's name and the share of rows whose value recurs. It returns None if there is no such
+    column, or if the layout itself states which rows belong together.
     """
     if not _can_repeat(data):
         return None
     largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
     for j, values in enumerate(data.X.T):
-        # The largest task is looked at first: in most columns its values are no ids.
+        # The largest task is tested first, because its values rule out most columns.
         if _whole(part := values[largest]) and len(np.unique(part)) >= _UNIQUE * len(part) and _whole(values):
             share = _repeats(values, data.task_of_row)
             if share >= 0.5 and len(np.unique(values)) > _FEW_VALUES:
@@ -108,13 +114,14 @@ def repeated_column(data: TaskData) -> tuple[str, float] | None:
 
 
 def repeated_rows(data: TaskData, residuals: Array) -> tuple[float, float, float] | None:
-    """Share of rows that have the features of another task's row, the correlation of residuals there, and its errors.
+    """Share of rows whose features recur in another task, and the correlation of the residuals of such rows.
 
-    The correlation is that of pairs of rows with the same features; the last number is how many standard errors it is.
+    The correlation is over pairs of rows with the same features. The third number is the correlation in standard
+    errors. The function returns None if fewer than half of the rows recur.
     """
     if not _can_repeat(data):
         return None
-    X, task = np.ascontiguousarray(data.X) + 0.0, data.task_of_row  # −0 becomes 0
+    X, task = np.ascontiguousarray(data.X) + 0.0, data.task_of_row  # The sum turns −0 into 0.
     odd = np.random.default_rng(0).integers(2**62, size=X.shape[1]) * 2 + 1
     with np.errstate(over="ignore"):
         keys = (X.view(np.int64) * odd).sum(axis=1)
@@ -134,7 +141,7 @@ def _can_repeat(data: TaskData) -> bool:
 
 
 def _standardised(data: TaskData, residuals: Array) -> Array:
-    """Residuals less their task's mean, in units of their task's spread."""
+    """Subtract each task's mean from its residuals and divide them by their standard deviation."""
     task, counts = data.task_of_row, np.maximum(data.n_rows, 1)
     e = residuals - (data.task_sums(residuals) / counts)[task]
     spread = np.sqrt(data.task_sums(e**2) / counts)[task]
@@ -142,7 +149,7 @@ def _standardised(data: TaskData, residuals: Array) -> Array:
 
 
 def _repeats(values: Array | Index, task: Index) -> float:
-    """Share of rows whose value another task has too; 0 where values repeat within tasks."""
+    """Share of rows whose value recurs in another task; 0 if values repeat within tasks."""
     code = np.unique(values, return_inverse=True)[1].astype(np.int64)
     pairs = np.unique(code * (task.max() + 1) + task)
     if len(pairs) < _UNIQUE * len(values):
@@ -152,10 +159,10 @@ def _repeats(values: Array | Index, task: Index) -> float:
 
 
 def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, float]:
-    """Correlation of the residuals of rows that follow each other within a task, and how many standard errors it is.
+    """Correlation of the residuals of consecutive rows of a task, and the same correlation in standard errors.
 
-    Rows of one group are no neighbours, nor are those of tasks whose targets are sorted. Where rows hold all tasks,
-    these count as one: their errors may be the same.
+    Pairs of rows of one group do not count, nor do the rows of tasks whose targets are sorted. If the rows of the input
+    hold all tasks, the standard error is that of one task, because the tasks may share their errors.
     """
     first = np.ones(len(data.y), dtype=bool)
     first[data.offsets[:-1][data.n_rows > 0]] = False
@@ -177,19 +184,19 @@ def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, floa
 
 
 def warn_of_ids(data: TaskData) -> None:
-    """Warn where a column looks like an id or a date that tasks share, and no groups or times are given."""
+    """Warn if no groups or times are given and a column looks like an id or a date that tasks share."""
     found = None if data.groups is not None or data.order is not None else repeated_column(data)
     if found is not None:
         name, share = found
         warn(
             f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share an "
-            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, and the column "
-            "is no feature any more."
+            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, which also removes "
+            "the column from the features."
         )
 
 
 def warn_of_residuals(data: TaskData, residuals: Array) -> None:
-    """Warn where residuals show that rows share an occasion, or follow each other in time, and nothing says so."""
+    """Warn if residuals show that rows share an occasion or follow each other in time without groups or times."""
     if data.order is not None:
         return
     found = None if data.groups is not None else repeated_rows(data, residuals)
@@ -208,17 +215,17 @@ def warn_of_residuals(data: TaskData, residuals: Array) -> None:
 
 
 def warn_of_exposure(data: TaskData, offset: Array, weights: Array) -> None:
-    """Warn where an offset of counts looks like an exposure whose logarithm was not taken.
+    """Warn if an offset of counts looks like an exposure whose logarithm was forgotten.
 
-    All of it is above 0, and with a rate of its own for every task its logarithm explains the counts much better than
-    it does itself, and than no offset does.
+    An offset looks like an exposure if all its values are above 0, and if its logarithm explains the counts much better
+    than both the offset itself and no offset. Each explanation has one rate per task.
     """
     if len(offset) <= data.n_tasks or not np.all(offset > 0):
         return
     counts = weights * data.y
 
     def likelihood(known: Array) -> tuple[float, Array]:
-        """Log-likelihood and means, rates at their best."""
+        """Log-likelihood, maximised over the tasks' rates, and means."""
         known = known - known.max()
         rates = data.task_sums(counts) / np.maximum(data.task_sums(weights * np.exp(known)), 1e-300)
         means = np.maximum(np.exp(known) * rates[data.task_of_row], 1e-300)

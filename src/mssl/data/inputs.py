@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Given = TypeVar("Given")
-SAFE_SQUARES = (1e-152, 1e152)  # numbers whose squares doubles can hold
-SAFE_POWERS = (1e-70, 1e70)  # numbers whose fourth powers doubles can hold, with room for products in the fit
-LARGEST_EXPONENT = 300.0  # doubles hold exp(300), and its square
-FEWEST = 10  # rows (of a task, on average, where it is asked for tasks) below which nothing is said of what they show
-LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
+SAFE_SQUARES = (1e-152, 1e152)  # Doubles can hold the squares of numbers in this range.
+# Doubles can hold the fourth powers of numbers in this range, and their products with other quantities of the fit.
+SAFE_POWERS = (1e-70, 1e70)
+LARGEST_EXPONENT = 300.0  # Doubles can hold exp(300) and its square.
+# Warnings about rows need at least this many rows (per task on average, if the warning is about tasks). With fewer rows
+# chance could cause them; a mere safeguard.
+FEWEST = 10
+# A Dask array of at most this many bytes is loaded where its rows are needed. A mere safeguard of the memory.
+LARGEST_PULLED = 2**28
 
 
 def is_dask(values: object) -> bool:
@@ -39,7 +43,7 @@ def is_frame(X: object) -> TypeGuard[DataFrame]:
 
 
 def as_rows(X: object) -> Matrix:
-    """What has a shape as it is; lists as an array."""
+    """X unchanged if it has a shape; a list as an array."""
     return X if hasattr(X, "shape") else as_given(X)
 
 
@@ -54,16 +58,16 @@ def dense(X: Matrix) -> Array:
 
 
 def check_sizes(sizes: Array, allowed: tuple[float, float], what: str, remedy: str) -> None:
-    """Raise where a size is not 0 and not in the range that is allowed; ``what`` names its place and the size."""
+    """Raise if a size other than 0 lies outside the allowed range; ``what`` is a format of its place and value."""
     low, high = allowed
     odd = np.flatnonzero((sizes > high) | ((sizes > 0) & (sizes < low)))
     if len(odd):
-        told = what.format(odd[0], sizes[odd[0]])
-        raise DataError(f"{told}; sizes from {low:g} to {high:g} can be computed with. {remedy}")
+        problem = what.format(odd[0], sizes[odd[0]])
+        raise DataError(f"{problem}; sizes from {low:g} to {high:g} can be computed with. {remedy}")
 
 
 def in_memory(name: str, values: Given) -> Given:
-    """The values of a Dask array that is small, with a warning; a large or unknown one raises. Others are as given."""
+    """Load a small Dask array with a warning, refuse other Dask collections, and return anything else unchanged."""
     if not is_dask(values):
         return values
     size = float(getattr(values, "nbytes", math.nan)) if hasattr(values, "chunks") else math.nan
@@ -72,9 +76,9 @@ def in_memory(name: str, values: Given) -> Given:
     if not known or size > LARGEST_PULLED:
         raise DataError(
             f"{name} is a Dask collection of {what}, and its rows are needed in memory; arrays up to "
-            f"{LARGEST_PULLED // 2**20} MiB are pulled in. On the workers are fits and searches of least squares with "
-            f"linear features, and predictions of means. Call .compute() on {name} if it fits, or give a sample of the "
-            "rows: labels and counts need them in every step."
+            f"{LARGEST_PULLED // 2**20} MiB are pulled in. Dask's workers compute fits and searches of least squares "
+            f"with linear features, and predictions of means. Call .compute() on {name} if it fits, or give a sample "
+            "of the rows: labels and counts need them in every step."
         )
     warn(f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.")
     return values.compute()  # type: ignore[attr-defined]  # every collection of Dask has it
@@ -82,16 +86,17 @@ def in_memory(name: str, values: Given) -> Given:
 
 @dataclass(frozen=True, eq=False)
 class CodedTasks:
-    """Task of each row as a number, and the names once: text of fixed width would take more memory than features do.
+    """The task of each row as a number, and every task name once.
 
-    It is taken wherever task ids are, and is an array of names to everyone else.
+    Text of fixed width would take more memory than the features do. All functions that take task ids take this class
+    too; NumPy converts it to an array of names.
 
     Attributes
     ----------
     names : ndarray of shape (K,)
         Distinct task names; not all need have rows.
     codes : ndarray of int of shape (N,)
-        Place of each row's task among them.
+        Position of each row's task in ``names``.
     """
 
     names: Labels
@@ -118,10 +123,10 @@ class CodedTasks:
 
 
 def as_table(X: Given, columns: Iterable[Hashable] | None = None) -> Given | DataFrame:
-    """Records and tables of other kinds as a frame; anything else as it is.
+    """Convert records and tables of other kinds to a frame, and return anything else unchanged.
 
-    A dict of single values, a list of such dicts and a Series indexed by the names of ``columns`` are rows, whose
-    columns are brought into that order; a dict of sequences and a pyarrow Table are tables.
+    A dict of single values, a list of such dicts and a Series indexed by the names of ``columns`` are rows. Their
+    columns are sorted in the order of ``columns``. A dict of sequences and a pyarrow Table are tables.
     """
     if hasattr(X, "to_pandas") and hasattr(X, "column_names"):  # pyarrow
         require("pandas", "tables", "A pyarrow Table as X")
@@ -169,12 +174,12 @@ def task_ids(X: object, column: Hashable) -> Labels | CodedTasks:
 def split_task_column(
     X: object, column: Hashable, optional: bool = False
 ) -> tuple[object, Labels | CodedTasks | None, Labels | None]:
-    """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
+    """Return X without the column of task ids, these ids (or None), and the names of the other columns (or None)."""
     framed, names = is_frame(X) and hasattr(X, "shape"), list(X.columns) if is_frame(X) else []
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
-    # An array has no column of a name.
+    # The columns of an array have no names.
     there = column in names if framed else not isinstance(column, str)
     labels = task_ids(X, column) if column is not None and (there or not optional) else None
     if labels is not None and framed:
@@ -187,12 +192,12 @@ def split_task_column(
 
 
 def is_place(column: object, count: int) -> TypeGuard[int]:
-    """Whether a value is the number of one of so many columns, from either end."""
+    """Whether a value is the number of one of ``count`` columns; negative numbers count from the end."""
     return isinstance(column, int | np.integer) and type(column) is not bool and -count <= int(column) < count
 
 
 def as_given(values: object) -> Labels:
-    """An array of the values as they are: lists that mix text with others stay objects, NaN does not become 'nan'."""
+    """Convert values to an array without changing them: a list that mixes text with other types stays objects."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -204,26 +209,26 @@ def as_given(values: object) -> Labels:
 
 
 def rank_rows(name: str, values: object, n: int | None = None, rows: Index | None = None) -> Index:
-    """Groups or times as numbers from 0 on, in their order: of all n rows of the input, or of these."""
+    """Ranks of the rows' groups or times, from 0: for all n rows of the input, or for the given ``rows``."""
     labels = np.asarray(read_labels(values, name, n))
     if rows is not None and len(labels) <= rows.max():
-        raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
+        raise LayoutError(f"{name} has {len(labels)} entries; give one per row of X.")
     return np.unique(labels if rows is None else labels[rows], return_inverse=True)[1]
 
 
 def read_labels(values: object, name: str = "", n: int | None = None) -> Labels | CodedTasks:
-    """Task ids, or other labels of n rows with a name, as an array of one kind, or coded as they came."""
+    """Check task ids, or other labels called ``name``, of n rows; return an array of one type, or coded tasks."""
     what = f"entry in {name}" if name else "task id"
     labels = values if isinstance(values, CodedTasks) else as_given(in_memory(what, values))
     if len(labels.shape) == 2 and labels.shape[1] == 1:
         labels = np.ravel(labels)
     if len(labels.shape) != 1:
         raise LayoutError(
-            f"{f'{name} has' if name else 'Task ids have'} shape {labels.shape}; give one id a row, shape (N,)."
+            f"{f'{name} has' if name else 'Task ids have'} shape {labels.shape}; give one id per row, shape (N,)."
         )
     if n is not None and len(labels) != n:
-        told = f"{name} has {len(labels)} entries" if name else f"There are {len(labels)} task ids"
-        raise LayoutError(f"{told} for {n} rows; give one {'entry' if name else 'id'} a row.")
+        problem = f"{name} has {len(labels)} entries" if name else f"There are {len(labels)} task ids"
+        raise LayoutError(f"{problem} for {n} rows; give one {'entry' if name else 'id'} per row.")
     if isinstance(labels, CodedTasks):
         return labels
     missing = is_missing(labels)
@@ -247,19 +252,19 @@ def read_labels(values: object, name: str = "", n: int | None = None) -> Labels 
 def take_columns(
     X: Given, groups: object = None, order: object = None
 ) -> tuple[Given | DataFrame, Labels | None, Labels | None, tuple[str, ...]]:
-    """Take groups and times out of X where they are given as names of its columns; vectors are taken as they are.
+    """Remove groups and times from X if they are given as names of its columns; return vectors unchanged.
 
     Parameters
     ----------
     X : array or frame
         Features.
     groups, order : str or array of shape (N,) or (n,), optional
-        A column of a frame, which is then no feature, or one entry a row.
+        The name of a column of a frame, which then is not a feature, or one entry per row.
 
     Returns
     -------
     X, groups, order, columns
-        X without these columns, what they hold, and their names.
+        X without these columns, the columns' values, and their names.
     """
     table, taken = as_table(X), []
     for name, given in (("groups", groups), ("order", order)):
@@ -268,7 +273,7 @@ def take_columns(
             names = list(table.columns) if is_frame(table) else []
             if not is_frame(table) or given not in names:
                 allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
-                raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
+                raise refused(name, given, allowed, "Or give one entry per row.", error=LayoutError)
             values = table[given]
         taken.append(None if given is None else np.asarray(read_labels(values, name, _num_samples(table))))
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
@@ -276,12 +281,12 @@ def take_columns(
 
 
 def feature_labels(names: Labels | None, n_features: int) -> Labels:
-    """Names of features: those of the columns, or x0, x1, … where they have none."""
+    """Names of the features: the names of the columns, or x0, x1, … if the columns have no names."""
     return np.asarray([f"x{j}" for j in range(n_features)] if names is None else names, dtype=object)
 
 
 def without_columns(X: Given, names: Sequence[Hashable]) -> Given:
-    """A frame without those of the columns that it has; anything else as it is."""
+    """Drop columns from a frame, ignoring names that it does not have; return anything else unchanged."""
     if not is_frame(X):
         return X
     present = [name for name in names if name in list(X.columns)]
@@ -301,15 +306,15 @@ def absent(value: object) -> bool:
 
 
 def listing(names: Sequence[object] | Labels, limit: int = 8) -> str:
-    """Names for an error message, the first few of many."""
+    """Names for an error message: the first few, and the number of all if there are more."""
     shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:limit])
     return shown + (f", … ({len(names)} in all)" if len(names) > limit else "")
 
 
 def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | None]:
-    """Check y against the features' shape; the second answer is the targets' column names, where there are any."""
+    """Check y against the features' shape; return the targets and the names of their columns (None without names)."""
     if y is None:
-        raise DataError("y is None: requires y to be passed, but the target y is None; give one target a row.")
+        raise DataError("y is None: requires y to be passed, but the target y is None; give one target per row.")
     y = in_memory("y", y)
     names = np.asarray(list(y.columns), dtype=object) if is_frame(y) else None
     targets = as_given(y)
@@ -321,11 +326,11 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
             "(y - y.min()) / np.timedelta64(1, 'D')."
         )
     if numeric:
-        targets = _floats("y", targets, "give numbers, or use a classifier where they are labels")
+        targets = _floats("y", targets, "give numbers, or use a classifier if they are labels")
     if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
         if names is None:
-            told = "A column-vector y was passed when a 1d array was expected; it is read as one task."
-            warn(told, DataConversionWarning)
+            message = "A column-vector y was passed when a 1d array was expected; it is read as one task."
+            warn(message, DataConversionWarning)
         targets = targets.ravel()
     if X.ndim == 3 and targets.shape != X.shape[:2]:
         raise LayoutError(
@@ -336,7 +341,7 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
     if targets.shape[0] != X.shape[0]:
         raise LayoutError(
             "Found input variables with inconsistent numbers of samples: "
-            f"X has {X.shape[0]} rows, y has {targets.shape[0]}; give one target a row."
+            f"X has {X.shape[0]} rows, y has {targets.shape[0]}; give one target per row."
         )
     if numeric:
         if np.isinf(targets).any():
@@ -350,7 +355,7 @@ def read_targets(y: object, X: Matrix, numeric: bool) -> tuple[Labels, Labels | 
 
 
 def _floats(name: str, values: object, remedy: str) -> Array:
-    """Values as floats; anything else than numbers raises."""
+    """Values as floats; anything other than numbers raises."""
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -362,7 +367,7 @@ def _floats(name: str, values: object, remedy: str) -> Array:
 
 
 def is_missing(values: Labels) -> Mask:
-    """Which values of an array are not there (NaN, NaT or None)."""
+    """Which values of an array are missing (NaN, NaT or None)."""
     flat = values.ravel().tolist() if values.dtype.kind == "O" else []
     if set(map(type, flat)) - {str}:
         return np.asarray([absent(value) for value in flat], dtype=bool).reshape(values.shape)
@@ -370,7 +375,7 @@ def is_missing(values: Labels) -> Mask:
 
 
 def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: str) -> Array:
-    """One number for each entry of the targets' shape, for each row, or for all of them."""
+    """Bring numbers to the targets' shape: one per target, one per row, or one for all rows."""
     numbers = _floats(name, in_memory(name, values), remedy)
     if numbers.ndim == 0:
         return np.full(shape, float(numbers))
@@ -383,7 +388,7 @@ def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: 
 
 def read_weights(sample_weight: object, shape: tuple[int, ...]) -> Array:
     """Check sample weights and bring them to the targets' shape."""
-    weights = _numbers_of_rows("sample_weight", sample_weight, shape, "give one number ≥ 0 a row")
+    weights = _numbers_of_rows("sample_weight", sample_weight, shape, "give one number ≥ 0 per row")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise DataError("sample_weight holds negative, infinite or missing values; give finite numbers ≥ 0.")
     if not np.any(weights > 0):
@@ -392,11 +397,11 @@ def read_weights(sample_weight: object, shape: tuple[int, ...]) -> Array:
 
 
 def read_offset(offset: object, shape: tuple[int, ...], identity: bool = False) -> Array:
-    """Check offsets and bring them to a shape: that of targets or of predictions.
+    """Check offsets and bring them to the shape of the targets or of the predictions.
 
-    Where the link is the identity they may be of any size; other links take their exponentials.
+    With the identity link they may be of any size; other links take their exponentials.
     """
-    remedy = "give one number a row, such as np.log(frame['exposure'])"
+    remedy = "give one number per row, such as np.log(frame['exposure'])"
     values = _numbers_of_rows("offset", offset, shape, remedy)
     if identity and not np.all(np.isfinite(values)):
         raise DataError("offset holds missing or infinite values; give finite numbers, in the units of the targets.")
@@ -416,10 +421,10 @@ def number_tasks(labels: Labels | CodedTasks) -> tuple[Labels, Index]:
 
 
 def _heads(labels: Labels | CodedTasks) -> tuple[Labels, Index]:
-    """Labels that stand for several rows each, and for every row the number of its label among them.
+    """Few labels that stand for all rows, and the number of each row's label among them.
 
-    Coded tasks give the names in use; otherwise the first label of every run of equal ones, so that rows that come task
-    by task cost one comparison each instead of being sorted.
+    For coded tasks these are the names in use. Otherwise they are the first labels of all runs of equal labels: rows
+    that are ordered by task then cost one comparison each and need not be sorted.
     """
     if isinstance(labels, CodedTasks):
         used = np.flatnonzero(np.bincount(labels.codes, minlength=len(labels.names)))
@@ -445,7 +450,7 @@ def locate_tasks(tasks: object, known: Labels) -> Index:
 
 
 def refuse_unseen(labels: object, index: Index, known: Labels, remedy: str = "") -> None:
-    """Raise where :func:`locate_tasks` did not find a row's task."""
+    """Raise if :func:`locate_tasks` did not find the task of some row."""
     if np.any(index < 0):
         raise UnseenTaskError(
             f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; it knows "

@@ -8,7 +8,7 @@ shared    X (n, d), y (n, K)                       one design, many targets
 aligned   X (n, K, d), y (n, K)                    rows that belong together in all tasks (time)
 ========  =======================================  ==================================================
 
-Whatever the layout, :class:`TaskData` holds rows sorted by task, so that solvers see one form only.
+For all layouts, :class:`TaskData` holds the rows sorted by task, so that solvers see one form only.
 Missing targets (NaN) are allowed in the shared and aligned layouts.
 """
 
@@ -46,7 +46,7 @@ from mssl.exceptions import DataError, LayoutError, ParameterError
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """All tasks' rows, sorted by task.
+    """The rows of all tasks, sorted by task.
 
     Attributes
     ----------
@@ -61,24 +61,25 @@ class TaskData:
     tasks : ndarray of shape (K,)
         Task names.
     layout : {"long", "shared", "aligned"}
-        How the data came.
+        The layout of the input.
     input_rows : ndarray of shape (N,) or None
-        For each sorted row its row in the input (None: unchanged, see ``source_rows``). Called ``rows`` before
-        version 0.2.
+        The input row of each sorted row. None if the order has not changed (see ``source_rows``). Called ``rows``
+        before version 0.2.
     aligned : bool
         Whether row i of every task is the same occasion, so that residuals can be compared across tasks.
     feature_names : ndarray of shape (d,) or None
-        Names of the columns, where the input has them. Called ``names`` before version 0.2.
+        Names of the columns; None if the input has no names. Called ``names`` before version 0.2.
     encoder : FeatureEncoder or None
-        How the columns of the input became numbers; None where they are nothing else.
+        The encoder that made numbers of the input's columns; None if all columns were numbers.
     groups : ndarray of int of shape (N,) or None
-        Which rows belong together, in whichever tasks they are: rows of one group are never split by folds.
+        Group of each row. A group may hold rows of several tasks, and folds never split it.
     order : ndarray of int of shape (N,) or None
         Rank of each row's time among all times; equal times have equal ranks.
     n_columns : int or None
-        The first so many features are columns of the input, and the others were made of them; None: all are columns.
+        The first ``n_columns`` features are columns of the input, and a feature map made the others of them. None if
+        all features are columns.
     dtype : dtype
-        Of the features as they came, float32 or float64: that of coefficients and predictions. X is float64.
+        Type of the input's features, float32 or float64. Coefficients and predictions get this type; X is float64.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class TaskData:
 
     @property
     def shared(self) -> bool:
-        """Whether one design serves all tasks."""
+        """Whether all tasks have the same features, stored once."""
         return len(self.X) != len(self.y) if not sparse.issparse(self.X) else False
 
     @property
@@ -133,19 +134,19 @@ class TaskData:
 
     @property
     def source_rows(self) -> Index:
-        """Row of the input that each flat row came from."""
+        """The input row of each flat row."""
         if self.input_rows is not None:
             return self.input_rows
         return np.arange(len(self.y)) if self.layout == "long" else np.tile(np.arange(self.n_rows[0]), self.n_tasks)
 
     @property
     def occasions(self) -> Index | None:
-        """Which rows belong together: ``groups`` where given, else rows of the input that hold all tasks, else None."""
+        """The occasion of each flat row: its group if groups are given, else its input row if that holds all tasks."""
         return self.source_rows if self.groups is None and self.layout != "long" else self.groups
 
     @property
     def paired(self) -> Index | None:
-        """The occasion of every flat row; None where no rows of different tasks belong together, or two of one do."""
+        """The occasion of each flat row; None if no occasion joins tasks, or if one has several rows of a task."""
         if self.layout != "long":
             return np.tile(np.arange(self.n_rows[0]), self.n_tasks) if self.aligned else self.source_rows
         if self.groups is None:
@@ -155,7 +156,7 @@ class TaskData:
         return places if alone else None
 
     def by_occasion(self, values: Array) -> Array:
-        """Values of the flat rows (N,) or (N, d) by occasion, (K, n) or (K, n, d); NaN where a task has no row."""
+        """Arrange values of the flat rows, (N,) or (N, d), by occasion: (K, n) or (K, n, d), NaN for missing rows."""
         occasions = self.paired
         if occasions is None:
             raise ParameterError("No rows of different tasks belong together; give y as (n, K), or groups of rows.")
@@ -171,7 +172,7 @@ class TaskData:
         groups : array of shape (N,) or (n,), optional
             Group of each row of the input.
         order : array of shape (N,) or (n,), optional
-            Time of each row of the input: numbers, dates, or anything else that can be sorted.
+            Time of each row of the input: numbers, dates or other values that can be sorted.
         """
         if groups is None and order is None:
             return replace(self, groups=None, order=None)
@@ -187,7 +188,7 @@ class TaskData:
 
     @property
     def row_weights(self) -> Array:
-        """The weight of each row, 1 where none are given."""
+        """The weight of each row; ones if no weights are given."""
         return np.ones(len(self.y)) if self.weights is None else self.weights
 
     def weight_sums(self) -> Array:
@@ -202,7 +203,7 @@ class TaskData:
         tasks: ArrayLike | None = None,
         sample_weight: Sequence[ArrayLike] | None = None,
     ) -> TaskData:
-        """Build from one (X, y) pair a task; see :func:`stack_tasks` for arrays to give to an estimator."""
+        """Build from one (X, y) pair per task; :func:`stack_tasks` makes arrays for an estimator."""
         X, y, ids = stack_tasks(Xs, ys, tasks)
         weights = None if sample_weight is None else np.concatenate([np.asarray(w, float) for w in sample_weight])
         return read_tasks(X, y, tasks=ids, sample_weight=weights)
@@ -211,7 +212,7 @@ class TaskData:
 def stack_tasks(
     Xs: Sequence[ArrayLike | csr_array], ys: Sequence[ArrayLike], tasks: ArrayLike | None = None
 ) -> tuple[Matrix, Labels, Labels]:
-    """Turn one data set a task into the long layout.
+    """Convert one data set per task to the long layout.
 
     Parameters
     ----------
@@ -238,11 +239,11 @@ def stack_tasks(
     """
     if len(Xs) == 0 or len(Xs) != len(ys):
         raise LayoutError(
-            f"There are {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
+            f"There are {len(Xs)} feature matrices and {len(ys)} targets; give one of each per task, at least one task."
         )
     names = np.arange(len(Xs)) if tasks is None else np.asarray(read_labels(tasks))
     if len(names) != len(Xs):
-        raise LayoutError(f"There are {len(names)} task names for {len(Xs)} tasks; give one name a task.")
+        raise LayoutError(f"There are {len(names)} task names for {len(Xs)} tasks; give one name per task.")
     if len(np.unique(names)) != len(names):
         raise LayoutError("Two tasks have the same name; give every task a name of its own.")
     lengths = [np.shape(y)[0] for y in ys]
@@ -284,7 +285,7 @@ def read_tasks(
     LayoutError
         When X, y and task ids do not fit together.
     DataError
-        When values are missing, infinite, not numbers, or all weights of a task are zero.
+        When values are missing, infinite or not numbers, or when all weights of a task are zero.
     """
     dated = groups is not None or order is not None
     if dated:
@@ -307,7 +308,7 @@ def read_tasks(
 
 
 def _warn_of_target(data: TaskData) -> None:
-    """Say where a column of a frame is the target itself."""
+    """Warn if a column of a frame equals the target."""
     names, y = data.feature_names, data.y
     if (
         names is None
@@ -333,7 +334,7 @@ def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
     mask : ndarray of bool of shape (N,)
         Which flat rows to keep; for a shared design the same for every task.
     all_tasks : bool
-        Whether every task must keep a row.
+        Whether every task must keep at least one row.
     """
     counts = np.bincount(data.task_of_row[mask], minlength=data.n_tasks)
     if all_tasks and counts.min() == 0:
@@ -352,9 +353,9 @@ def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
 
 
 def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
-    """Raise where targets are too large or too small to be computed with, or those of some tasks beside others'.
+    """Raise if targets are too large or too small for doubles, or if tasks' targets differ too much in size.
 
-    Models whose units are free choose them to suit the largest targets; others take the targets as they are.
+    Models with ``free_units`` scale the targets by the largest one; other models use the targets unscaled.
     """
     full = data.n_rows > 0
     sizes = np.zeros(data.n_tasks)
@@ -383,7 +384,7 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
         tasks, of_row = np.asarray([0]) if target_names is None else target_names, np.zeros(n, dtype=np.int64)
     else:
         tasks, of_row = number_tasks(features.tasks)
-    # Small integers are sorted by their digits, in a fifth of the time.
+    # NumPy sorts 16-bit integers by their digits, in a fifth of the time.
     small = of_row.astype(np.int16) if len(tasks) <= np.iinfo(np.int16).max else of_row
     order = np.argsort(small, kind="stable") if np.any(np.diff(of_row) < 0) else None
     if weights is not None and np.any(weights == 0):
@@ -399,16 +400,16 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
 def _from_table(
     features: Features, y: Labels, target_names: Labels | None, sample_weight: ArrayLike | None
 ) -> TaskData:
-    """Tasks whose targets are columns of y: with one X for all (shared), or an X of each (aligned)."""
+    """Tasks whose targets are the columns of y, with one X for all tasks (shared) or one X per task (aligned)."""
     X, names, K = features.values, features.tasks, y.shape[1]
     aligned = X.ndim == 3
     if names is not None and not aligned:
         raise LayoutError(
             f"y has shape {y.shape} and task ids were given too; give y of shape (N,) with task ids. "
-            "Leave the ids out where all tasks share one design."
+            "Leave the ids out if all tasks share one design."
         )
     if names is not None and len(names) != K:
-        raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name a task.")
+        raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name per task.")
     tasks = np.asarray(names) if names is not None else np.arange(K) if target_names is None else target_names
     weights, seen = None if sample_weight is None else read_weights(sample_weight, y.shape), ~is_missing(y)
     seen = seen if weights is None else seen & (weights > 0)
@@ -418,7 +419,7 @@ def _from_table(
     if not one:
         X = X[rows, task] if aligned else X[rows]
     elif not whole:
-        X = np.ascontiguousarray(X[seen[:, 0]])  # stored once
+        X = np.ascontiguousarray(X[seen[:, 0]])  # one copy for all tasks
     weights = None if weights is None else weights[rows, task]
     offsets, layout = np.searchsorted(task, np.arange(K + 1)), "aligned" if aligned else "shared"
     input_rows = None if whole else rows

@@ -1,19 +1,19 @@
-r"""Moments: all that a least-squares fit needs to know of the rows, task by task.
+r"""Moments: sums over the rows of each task, from which least-squares models can be fitted without the rows.
 
-For every task they are the number of rows (their total weight) n, the means of features and target, and the sums of
-products about these means:
+The moments of a task are its number of rows (or their total weight) n, the means of features and target, and the sums
+of products about these means:
 
 .. math:: xx = \sum c\,(x - \bar x)(x - \bar x)^\top,\quad xy = \sum c\,(x - \bar x)(y - \bar y),\quad
           yy = \sum c\,(y - \bar y)^2 .
 
-They are additive. Parts with n_i rows and means m_i have together the mean :math:`m = \sum n_i m_i / \sum n_i` and
+Moments are additive. Parts with n_i rows and means m_i together have the mean :math:`m = \sum n_i m_i / \sum n_i` and
 
 .. math:: xx = \sum_i xx_i + \sum_i n_i (m_i - m)(m_i - m)^\top
 
-(Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115), so that nothing is lost where means are large beside
-the spread. Rows that do not fit the memory are read in chunks, by one process or by many; folds are kept apart, so that
-cross-validation needs one pass as well; and a few rows with the same moments (:meth:`Moments.to_tasks`) give every
-least-squares estimator the same fit as all rows.
+(Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115). This update keeps all digits even if the means are
+large beside the spread. Rows that do not fit into memory are read in chunks, by one process or by many. The moments of
+folds are stored separately, so cross-validation also needs a single pass over the rows. :meth:`Moments.to_tasks` makes
+a few rows with the same moments; every least-squares estimator gives the same fit for them as for all rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mssl.data.distributed import LazyColumn, LazyRows
 
-_ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; more rows do not save time
+_ROWS_AT_ONCE = 100_000  # Sums copy about this many rows at a time. Fewer rows need more calls; more rows save no time.
 _SUMS = ("n", "means", "target_means", "xx", "xy", "yy")
 
 
@@ -52,29 +52,29 @@ _SUMS = ("n", "means", "target_means", "xx", "xy", "yy")
 class Moments:
     """Numbers, means and centred sums of products over the rows of K tasks with d features.
 
-    A further first axis stands for folds, or for other cells of rows, that are kept apart. Where features and weights
-    are the same for all tasks, ``means`` and ``xx`` are kept once.
+    An optional first axis holds the moments of separate folds, or of other cells of rows. If features and weights are
+    the same for all tasks, ``means`` and ``xx`` are stored once.
 
     Attributes
     ----------
     n : ndarray of shape ([F,] K)
-        Number of rows, or their total weight.
+        Number of rows or their total weight.
     means : ndarray of shape ([F,] K, d) or ([F,] 1, d)
         Means of the features; any number where n is 0.
     target_means : ndarray of shape ([F,] K)
         Means of the targets.
     xx : ndarray of shape ([F,] K, d, d) or ([F,] 1, d, d)
-        Products of features, about their means.
+        Sums of products of features, about their means.
     xy : ndarray of shape ([F,] K, d)
-        Products of features and targets, about their means.
+        Sums of products of features and targets, about their means.
     yy : ndarray of shape ([F,] K)
-        Squares of targets, about their means.
+        Sums of squares of targets, about their means.
     tasks : ndarray of shape (K,)
         Task names, sorted.
     columns : tuple
-        Names (or numbers) of all columns of the input, that of the tasks included.
+        Names (or numbers) of all columns of the input, including the task column.
     feature_names : ndarray of shape (d,) or None
-        Names of the features, where the input has them.
+        Names of the features; None if the input has no names.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Moments:
 
     @property
     def n_folds(self) -> int:
-        """Number of folds that are kept apart; 1 where all rows are together."""
+        """Number of folds with separate moments; 1 if the moments are those of all rows."""
         return len(self.n) if self.n.ndim == 2 else 1
 
     @classmethod
@@ -130,7 +130,7 @@ class Moments:
         Parameters
         ----------
         X : array or frame of shape (N, d)
-            Features, all of them numbers; there may be no row at all.
+            Features, all of them numbers; X may be empty.
         y : array of shape (N,)
             Targets.
         tasks : array of shape (N,), optional
@@ -140,11 +140,11 @@ class Moments:
         task_column : str or int, optional
             The column of X that holds task ids.
         n_folds : int, optional
-            Deal each task's rows to so many folds at random, and keep these apart.
+            Number of folds to which each task's rows are dealt at random; the folds have separate moments.
         random_state : int or sequence of int
             Seed of the folds.
         memory_limit : int, optional
-            Bytes that the moments may take; by default a quarter of the machine's memory, at most 2 GiB.
+            Number of bytes that the moments may take; by default a quarter of the machine's memory, at most 2 GiB.
 
         Returns
         -------
@@ -154,7 +154,9 @@ class Moments:
             check_whole_number("n_folds", n_folds, low=2, also="None")
         columns = _columns_of(X)
         if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
-            kept = np.flatnonzero(np.asarray(sample_weight) != 0)  # a task without weight here may have rows elsewhere
+            kept = np.flatnonzero(
+                np.asarray(sample_weight) != 0
+            )  # Other chunks may hold rows of a task without weight.
             X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
             tasks = None if tasks is None else _safe_indexing(tasks, kept)
         if _num_samples(X) == 0:
@@ -169,7 +171,7 @@ class Moments:
             texts = [column.name for column in data.encoder.columns if column.categories is not None]
             raise DataError(
                 f"The columns {listing(texts)} hold text or categories; chunks need numbers that mean the same in all "
-                "of them. Give one column of 0 and 1 a category, or leave them out."
+                "of them. Give one column of 0 and 1 per category, or leave them out."
             )
         check_memory(data.n_tasks, data.n_features, n_folds, memory_limit)
         fold = np.zeros(len(data.y), dtype=np.intp)
@@ -184,7 +186,7 @@ class Moments:
 
     @classmethod
     def _empty(cls, columns: tuple[Hashable, ...], task_column: Hashable, n_folds: int | None) -> Moments:
-        """Moments of no rows: of no task at all."""
+        """Moments of an empty chunk, which has no tasks."""
         place = task_column % len(columns) if isinstance(task_column, int) and columns else task_column
         kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
         lead = () if n_folds is None else (n_folds,)
@@ -204,15 +206,16 @@ class Moments:
         random_state: int = 0,
         memory_limit: int | None = None,
     ) -> Moments:
-        """Moments of rows that come in chunks, one of which is in memory at a time.
+        """Moments of rows that arrive in chunks, of which only one is in memory at a time.
 
         Parameters
         ----------
         chunks : iterable
-            Each (X, y), (X, y, tasks) or (X, y, tasks, sample_weight); or, with `target`, a frame that holds the
-            targets too. All have the same columns; a task may be in any of them, and a chunk may have no rows.
+            Each chunk is (X, y), (X, y, tasks) or (X, y, tasks, sample_weight). With `target`, it is a frame that also
+            holds the targets. All chunks have the same columns. A task may have rows in several chunks, and a chunk may
+            be empty.
         target : str, optional
-            The column of targets, where chunks are frames.
+            The column of targets, if chunks are frames.
         task_column, n_folds, random_state, memory_limit
             As for :meth:`from_rows`.
 
@@ -255,22 +258,24 @@ class Moments:
         memory_limit: int | None = None,
         compute: bool = True,
     ) -> Moments | Delayed:
-        """Moments of a Dask collection in the long layout, by tree reduction where its partitions are (extra ``dask``).
+        """Moments of a Dask collection in the long layout (extra ``dask``).
+
+        The workers that hold the partitions compute and add the moments by tree reduction.
 
         Parameters
         ----------
         X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
             Features.
         y : dask series or array of shape (N,), optional
-            Targets, in the partitions of X; or else `target`.
+            Targets, with the same partitions as X. Give either y or `target`.
         tasks, sample_weight : dask series or arrays of shape (N,), optional
-            Task and weight of each row, likewise.
+            Task and weight of each row, with the same partitions as X.
         target : str, optional
             The column of X that holds the targets.
         task_column, n_folds, random_state, memory_limit
             As for :meth:`from_rows`.
         compute : bool
-            False gives Dask's delayed value instead, to be computed by your own client.
+            False returns Dask's delayed value, which your own client can compute.
 
         Returns
         -------
@@ -282,18 +287,18 @@ class Moments:
         if target is not None and target not in names:
             raise refused("target", target, f"give one of the columns of X, {listing(names)}")
         if (y is None) == (target is None):
-            raise DataError("Targets are given twice or not at all; give y, or target, a column of X.")
+            raise DataError("Targets are given twice or not at all; give either y or target, a column of X.")
         read = partial(cls.from_rows, task_column=task_column, n_folds=n_folds, memory_limit=memory_limit)
         chunks = chunks_of(X, y, tasks, sample_weight, target)
         made = tree_sum([delayed(_of_chunk)(read, random_state, chunk, k) for k, chunk in enumerate(chunks)])
         return made.compute().checked(memory_limit) if compute else made
 
     def together(self) -> Moments:
-        """The moments of all folds together."""
+        """The joint moments of all folds."""
         return self if self.n.ndim == 1 else self.gather(np.ones(len(self.n), dtype=bool))
 
     def checked(self, memory_limit: int | None = None) -> Moments:
-        """These moments; an error where there is no row, or where they take too much memory."""
+        """Return these moments; raise if they have no rows or take too much memory."""
         if not self.n_tasks:
             raise DataError("There is no row in any chunk; give at least one.")
         check_memory(self.n_tasks, self.n_features, self.n_folds, memory_limit)
@@ -303,7 +308,7 @@ class Moments:
     def by_cell(
         cls, data: TaskData, cell: Index, n_cells: int, scales: Array | float = 1.0, target_scale: float = 1.0
     ) -> Moments:
-        """Moments of each cell of rows, collected in one pass over the data.
+        """Moments of each cell of rows, from one pass over the data.
 
         Parameters
         ----------
@@ -312,16 +317,16 @@ class Moments:
         cell : ndarray of shape (N,)
             Number of the cell of each flat row; for a shared design the same for every task.
         n_cells : int
-            How many cells there are.
+            Number of cells.
         scales, target_scale : ndarray of shape (d,) and float
             Units of the moments; by default those of the data.
         """
         K, N, blocks, first = data.n_tasks, len(data.X) if data.shared else len(data.y), [], 0
         units = np.broadcast_to(scales, data.n_features)
         weights, targets = data.row_weights[:N], data.y.reshape(-1, N) / target_scale
-        while first < K:  # some tasks at a time, so that no second copy of all rows is made
+        while first < K:  # Each pass takes a few tasks, so that only their rows are copied.
             rows, count, place = slice(0, N), 1, cell[:N]
-            if not data.shared:  # each cell of a task counts as a cell
+            if not data.shared:  # Each task has cells of its own.
                 end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
                 count = max(end - first, 1)
                 rows = slice(data.offsets[first], data.offsets[first + count])
@@ -329,7 +334,7 @@ class Moments:
             made = _of_cells(data.X[rows], targets[:, rows], weights[rows], place, count * n_cells, units)
             blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
             first += K if data.shared else count
-        # By cell, run of tasks, and task of a run; the parts that all tasks of a shared design have are there once.
+        # The axes of each part are the cells and the tasks of a pass. Tasks of a shared design share means and xx.
         n, means, target_means, xx, xy, yy = (
             np.concatenate([part.reshape(n_cells, -1, *part.shape[3:]) for part in same], axis=1)
             for same in zip(*blocks, strict=True)
@@ -338,11 +343,11 @@ class Moments:
         return cls(n, means, target_means, xx, xy, yy, data.tasks, feature_names=names)
 
     def gather(self, cells: Mask) -> Moments:
-        """The moments of some cells together."""
+        """The joint moments of the chosen cells."""
         return self._together(*(getattr(self, name)[cells] for name in _SUMS))
 
     def __add__(self, other: Moments) -> Moments:
-        """The moments of both sets of rows together, task by task; columns must be the same."""
+        """The joint moments of both sets of rows, task by task; both must have the same columns."""
         if not isinstance(other, Moments):
             return NotImplemented
         mine, theirs = (list(part.columns or range(part.n_features)) for part in (self, other))
@@ -352,13 +357,15 @@ class Moments:
                 "same columns in the same order."
             )
         if self.n_folds != other.n_folds:
-            raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
+            raise DataError(
+                f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; make them equal."
+            )
         tasks = _union(self.tasks, other.tasks)
         parts = self._spread(tasks), other._spread(tasks)
         return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)
 
     def _spread(self, tasks: Labels) -> list[Array]:
-        """The sums for more tasks, of which some have no rows."""
+        """The sums for a larger set of tasks; tasks without rows get zeros."""
         sums = [getattr(self, name) for name in _SUMS]
         if len(tasks) == self.n_tasks:
             return sums
@@ -388,12 +395,12 @@ class Moments:
         )
 
     def to_tasks(self) -> TaskData:
-        r"""At most d + 2 weighted rows a task and fold that have these moments; ``groups`` are the folds.
+        r"""Make weighted rows with these moments, at most d + 2 per task and fold; ``groups`` holds the folds.
 
-        With the scatter :math:`L L^\top` of p = d + 1 columns (features and target) about their means m, and a Helmert
-        matrix H, whose p columns of length p + 1 are orthonormal and sum to zero, they are
-        :math:`m + \sqrt{(p + 1)/n}\, H L^\top`, each of weight n / (p + 1). A least-squares fit to them is that to the
-        rows themselves, and so are test errors; nothing else about the rows is the same.
+        Let :math:`L L^\top` be the scatter of the p = d + 1 columns (features and target) about their means m, and let
+        H be a Helmert matrix, whose p columns of length p + 1 are orthonormal and sum to zero. The rows are
+        :math:`m + \sqrt{(p + 1)/n}\, H L^\top`, each of weight n / (p + 1). They give the same least-squares fit and
+        the same test errors as the original rows, but share no other property with them.
         """
         n = np.atleast_2d(self.n).T
         (K, F), d = n.shape, self.n_features
@@ -402,7 +409,7 @@ class Moments:
             for part in (self.means, self.xx, self.xy)
         )
         spread = np.sqrt(np.maximum(np.einsum("...jj->...j", xx), 0.0))
-        unit = np.where(spread > 0, spread, np.inf)  # what does not vary has no products but of rounding
+        unit = np.where(spread > 0, spread, np.inf)  # The products of constant columns are rounding errors only.
         root, products = _roots(xx / (unit[..., :, None] * unit[..., None, :]), xy / unit)
         basis = linalg.helmert(d + 2).T
         size = np.sqrt((d + 2) / np.where(n > 0, n, 1.0))[..., None]
@@ -426,7 +433,7 @@ class Moments:
 
 
 def check_memory(n_tasks: int, n_features: int, n_folds: int | None, memory_limit: int | None) -> None:
-    """Raise where moments would take more memory than they may."""
+    """Raise if moments would take more memory than the limit."""
     limit = default_memory_limit() if memory_limit is None else memory_limit
     size = 8 * n_tasks * n_features**2 * (n_folds or 1)
     if size > limit:
@@ -459,7 +466,7 @@ def _columns_of(X: object) -> tuple[Hashable, ...]:
 def _of_chunk(
     read: Callable[..., Moments], seed: int, chunk: object, number: int, target: str | None = None
 ) -> Moments:
-    """Moments of one chunk, whose number errors name."""
+    """Moments of one chunk; errors name its number."""
     if target is not None:
         if not is_frame(chunk) or target not in list(chunk.columns):
             raise DataError(f"Chunk {number} has no column {target!r} of targets; give frames that hold it.")
@@ -476,13 +483,13 @@ def _of_chunk(
 
 
 def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
-    """L with L Lᵀ = S, of many matrices with ones (or zeros) on the diagonal, and L⁻¹ q."""
+    """Find L with L Lᵀ = S, and L⁻¹ q, for a stack of matrices S whose diagonals hold ones (or zeros)."""
     empty = np.einsum("...jj->...j", scatter) == 0
     try:
         root = np.asarray(np.linalg.cholesky(scatter + empty[..., None] * np.eye(scatter.shape[-1])), float)
         solved = np.asarray(np.linalg.solve(root, products[..., None])[..., 0], float)
         return np.where(empty[..., None, :], 0.0, root), solved
-    except np.linalg.LinAlgError:  # columns that depend on each other
+    except np.linalg.LinAlgError:  # Some columns are linear combinations of others.
         values, vectors = np.linalg.eigh(scatter)
         lengths = np.sqrt(np.where(values > ROUNDING * values.max(axis=-1, keepdims=True), values, 0.0))
         turned = np.matmul(np.swapaxes(vectors, -1, -2), products[..., None])[..., 0]
@@ -492,7 +499,7 @@ def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
 def _of_cells(
     X: Matrix, targets: Array, c: Array, cell: Index, n_cells: int, units: Array
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Sums of each cell of rows, and in a second axis of each row of targets; zeros for cells without rows."""
+    """Sums over each cell of rows, with one entry of a second axis per row of targets; zeros for cells without rows."""
     if np.any(np.diff(cell) < 0):
         order = np.argsort(cell, kind="stable")
         X, targets, c, cell = X[order], targets[:, order], c[order], cell[order]
@@ -500,7 +507,7 @@ def _of_cells(
     pieces = Design.build(X, np.append(starts, len(c)), row_weights=c, scale=False).dearer(units)
     n, place = pieces.task_sums(c), np.repeat(np.arange(len(starts)), pieces.n_rows)
     first = targets[:, starts]
-    # The mean of deviations from a first value has more digits than that of the values.
+    # The mean of deviations from the first value has more digits than the mean of the values.
     means = first + np.add.reduceat(c * (targets - first[:, place]), starts, axis=1) / n
     off = targets - means[:, place]
     products = np.stack([pieces.backproject(row) for row in c * off], axis=1)

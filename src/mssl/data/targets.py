@@ -1,9 +1,9 @@
-r"""Targets: labels, one pair for all tasks or many in pairs, and other scales of numbers with the way back.
+r"""Targets: class labels, multi-class problems as pairs of classes, and transforms of numbers with their inverses.
 
-Scales are the logarithm or a Yeo–Johnson power, learned from training rows.
+The transforms are the logarithm and a Yeo–Johnson power that is learned from training rows.
 
-A model of :math:`z = T(y)` that says :math:`z \sim N(\mu, \sigma^2)` says of y that its quantiles are those of z,
-mapped back, and that its mean is :math:`E\,T^{-1}(z)`, not :math:`T^{-1}(\mu)`.
+Let a model of :math:`z = T(y)` have :math:`z \sim N(\mu, \sigma^2)`. Then the quantiles of y are the quantiles of z,
+mapped back, and the mean of y is :math:`E\,T^{-1}(z)`, not :math:`T^{-1}(\mu)`.
 
 References
 ----------
@@ -31,28 +31,30 @@ from mssl.exceptions import DataError, LayoutError
 from mssl.losses import MASS, NODES
 
 TRANSFORMS = ("log", "yeo-johnson", "auto")
-_WIDEST = 500  # columns of that regression: more would cost more than the fit
+# learn_transform uses no features if there are more than this number: a regression on more features would cost more
+# time than the fit.
+_WIDEST = 500
 
 
 @dataclass(frozen=True)
 class TargetTransform:
-    r"""A monotone map of targets, and its way back.
+    r"""A monotone map of targets and its inverse.
 
-    "log" is :math:`z = \log y`. "yeo-johnson" is, of :math:`t = (y - c)/s`,
+    "log" is :math:`z = \log y`. "yeo-johnson" is, with :math:`t = (y - c)/s`,
 
     .. math:: z = \frac{(1 + t)^\lambda - 1}{\lambda} \;(t \ge 0), \qquad
               z = -\frac{(1 - t)^{2-\lambda} - 1}{2 - \lambda} \;(t < 0)
 
-    with logarithms in the limits λ = 0 and λ = 2; λ is between them, so that every number has a way back.
+    with logarithms in the limits λ = 0 and λ = 2. For λ between 0 and 2 every number has an inverse.
 
     Attributes
     ----------
     kind : {"log", "yeo-johnson"}
-        Which map.
+        Kind of the map.
     power : float
-        λ, 1 is a straight line.
+        The power λ; λ = 1 is linear.
     centre, scale : float
-        c and s.
+        The numbers c and s.
 
     Examples
     --------
@@ -71,7 +73,7 @@ class TargetTransform:
     scale: float = 1.0
 
     def forward(self, y: Array) -> Array:
-        """T(y)."""
+        """The transformed targets T(y)."""
         if self.kind == "log":
             return np.log(y)
         t = (np.asarray(y) - self.centre) / self.scale
@@ -79,7 +81,7 @@ class TargetTransform:
         return np.sign(t) * np.expm1(powers * np.log1p(np.abs(t))) / powers
 
     def inverse(self, z: Array) -> Array:
-        """The y whose T(y) is z; quantiles of z become those of y."""
+        """The inverse T⁻¹(z); it maps quantiles of z to quantiles of y."""
         z = np.asarray(z)
         if self.kind == "log":
             return np.exp(np.minimum(z, LARGEST_EXPONENT))
@@ -88,12 +90,12 @@ class TargetTransform:
         return np.asarray(self.centre + self.scale * np.sign(z) * np.expm1(np.minimum(sizes, LARGEST_EXPONENT)))
 
     def _powers(self, t: Array) -> Array:
-        """The power of each side of c; in the limits λ = 0 and λ = 2 one so small that it gives a logarithm."""
+        """The powers above and below c. In the limits λ = 0 and λ = 2 a tiny power gives the logarithm."""
         least = float(np.finfo(float).eps)
         return np.where(t >= 0, max(self.power, least), max(2.0 - self.power, least))
 
     def mean(self, mu: Array, variance: Array) -> Array:
-        """E y where z is normal with these means and variances, elementwise."""
+        """Elementwise mean of y for normal z with the given means and variances."""
         mu, variance = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(variance, dtype=np.float64))
         if self.kind == "log":
             return np.exp(np.minimum(mu + 0.5 * variance, LARGEST_EXPONENT))
@@ -101,7 +103,7 @@ class TargetTransform:
         return sum((c * self.inverse(mu + sd * t) for t, c in zip(NODES, MASS, strict=True)), np.zeros(mu.shape))
 
     def log_slope(self, y: Array) -> Array:
-        """Logarithm of T′(y), which a density of z needs to become one of y."""
+        """Logarithm of T′(y), which turns a log density of z into one of y."""
         if self.kind == "log":
             return -np.log(y)
         t = (np.asarray(y) - self.centre) / self.scale
@@ -109,16 +111,16 @@ class TargetTransform:
 
 
 def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
-    """The scale of the targets that suits a linear model with normal errors.
+    """Choose the transform of the targets that suits a linear model with normal errors.
 
-    Powers and, with "auto", the scale itself are those of the largest profile likelihood of a ridge on the columns that
-    all tasks share, with an intercept and a noise variance for every task; "auto" keeps the targets as they are (None)
-    unless another scale is clearly better.
+    The power of "yeo-johnson" and the choice of "auto" maximise a profile likelihood. Its model is a ridge regression
+    whose weights all tasks share, with one intercept and one noise variance per task. "auto" returns None, which leaves
+    the targets unchanged, unless a transform is clearly better.
 
     Parameters
     ----------
     kind : {"log", "yeo-johnson", "auto"}
-        The scale that is wanted.
+        Kind of the transform, or "auto" to choose it.
     data : TaskData
         Training rows.
     """
@@ -144,7 +146,7 @@ def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
         return TargetTransform("yeo-johnson", float(power), centre, scale)
 
     def likelihood(transform: TargetTransform) -> float:
-        """Log-likelihood of the targets, up to a constant, maximised over intercepts and noise variances."""
+        """Log-likelihood of the targets up to a constant, maximised over intercepts and noise variances."""
         z = ridge.centred(transform.forward(data.y)[:, None])
         squares = data.task_sums(weights * ridge.residuals(z)[:, 0] ** 2)
         floor = 1e-12 * max(float(np.average(z[:, 0] ** 2, weights=weights)), 1e-300)
@@ -160,21 +162,21 @@ def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
     log = likelihood(TargetTransform("log")) - none if positive else -np.inf
     if log > gain:
         gain, chosen = log, TargetTransform("log")
-    return chosen if gain > 2.0 else None  # nats: as far as chance comes with one power to choose
+    return chosen if gain > 2.0 else None  # Chance gains up to about 2 nats when one power is chosen.
 
 
 def two_classes(labels: Labels) -> Labels:
-    """The two labels in use, sorted; one alone or a third is an error that says what to do."""
+    """The two labels in use, sorted; any other number of labels raises."""
     classes = np.unique(plain_labels(labels))
     if len(classes) == 1:
         raise DataError(
-            f"y holds one class only ({listing(classes)}); give two to a classifier. Tasks with one class are allowed "
-            "where other tasks carry both."
+            f"y holds one class only ({listing(classes)}); give two to a classifier. A task may have one class if "
+            "other tasks have both."
         )
     if len(classes) > 2:
         raise DataError(
             f"Only binary classification is supported. y holds {len(classes)} labels ({listing(list(classes))}); all "
-            "tasks share one pair of labels. Turn a multi-class problem into one task a pair of classes first: "
+            "tasks share one pair of labels. Turn a multi-class problem into one task per pair of classes first: "
             "pairs = mssl.pair_tasks(X, y); model.fit(pairs.X, pairs.y, tasks=pairs.tasks); mssl.vote turns the "
             "decisions back into classes."
         )
@@ -182,7 +184,7 @@ def two_classes(labels: Labels) -> Labels:
 
 
 def plain_labels(labels: Labels) -> Labels:
-    """Labels without objects around them, text as text and numbers as numbers; what is no label raises."""
+    """Labels as an array of text or of numbers instead of objects; values that are not labels raise."""
     labels = np.asarray(labels)
     missing = is_missing(labels.reshape(-1, 1)).ravel()
     if np.any(missing):
@@ -202,7 +204,7 @@ def plain_labels(labels: Labels) -> Labels:
 
 
 class PairTasks(NamedTuple):
-    """A multi-class set as binary tasks, one for each pair of classes.
+    """A multi-class data set as binary tasks, one per pair of classes.
 
     Attributes
     ----------
@@ -213,9 +215,9 @@ class PairTasks(NamedTuple):
     tasks : ndarray of shape (N,)
         Names such as "3 vs 8".
     rows : ndarray of shape (N,)
-        The row of the given X that each row is.
+        The row of the given X from which each row was copied.
     names : ndarray of shape (P,)
-        Names of the pairs, sorted, as an estimator's ``tasks_`` will be.
+        Names of the pairs, sorted like an estimator's ``tasks_``.
     pairs : list of P tuples
         The two classes of each pair, in the order of ``names``.
     """
@@ -229,7 +231,7 @@ class PairTasks(NamedTuple):
 
 
 def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
-    """Turn a multi-class problem into one binary task for each pair of classes.
+    """Turn a multi-class problem into one binary task per pair of classes.
 
     Parameters
     ----------
@@ -241,7 +243,7 @@ def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
     Returns
     -------
     PairTasks
-        Give ``X``, ``y`` and ``tasks`` to :class:`MSSLClassifier`; :func:`vote` turns its decisions back into classes.
+        Fit :class:`MSSLClassifier` to its ``X``, ``y`` and ``tasks``; :func:`vote` turns decisions back into classes.
 
     References
     ----------
@@ -262,7 +264,7 @@ def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
     """
     labels = as_given(y)
     if labels.ndim != 1:
-        raise LayoutError(f"y has shape {labels.shape}; give one label a row, shape (n,).")
+        raise LayoutError(f"y has shape {labels.shape}; give one label per row, shape (n,).")
     labels = plain_labels(labels)
     values = as_matrix(X)
     if values.ndim != 2 or values.shape[0] != len(labels):
@@ -282,7 +284,7 @@ def pair_tasks(X: ArrayLike | csr_array, y: ArrayLike) -> PairTasks:
 
 
 def vote(decisions: ArrayLike, pairs: Sequence[tuple[Hashable, Hashable]]) -> Labels:
-    """Classes from the decisions of all pairs: one vote a pair, ties broken by the sum of the decisions.
+    """Classes from the decisions of all pairs: every pair has one vote, and the sum of the decisions breaks ties.
 
     Parameters
     ----------
@@ -312,5 +314,5 @@ def vote(decisions: ArrayLike, pairs: Sequence[tuple[Hashable, Hashable]]) -> La
     )
     wins = values > 0
     votes, sums = wins @ second + ~wins @ first, values @ (second - first)
-    # Votes are whole numbers, so a sum mapped into (−½, ½) only decides between equal numbers of votes.
+    # Votes are whole numbers, so a sum that is mapped into (−½, ½) decides only between equal numbers of votes.
     return classes[np.argmax(votes + 0.5 * sums / (1.0 + np.abs(sums).max(axis=1, keepdims=True)), axis=1)]

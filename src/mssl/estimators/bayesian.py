@@ -355,7 +355,7 @@ class BayesianEstimator(TaskEstimator):
             values = self._rows(X, names, "mean").values
         targets = self._targets(y)
         if len(targets) != values.shape[0]:
-            raise DataError(f"X has {values.shape[0]} rows, y has {len(targets)}; give one target a row.")
+            raise DataError(f"X has {values.shape[0]} rows, y has {len(targets)}; give one target per row.")
         members = [
             replace(member, fit=join_task(member.fit, values[:, : member.width], targets))
             for member in self.ensemble_.members
