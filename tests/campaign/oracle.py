@@ -15,6 +15,7 @@ from scipy import optimize, sparse
 from scipy.special import expit, xlogy
 
 from mssl.solvers.base import Status
+from mssl.structures import SparsePrecision
 
 Finding = tuple[str, float]
 
@@ -119,7 +120,7 @@ class Judge:
         """F for a learned sparse precision on coefficients; None for other structures."""
         s, scale, omega = self.spec.structure, self.result.scale, self.result.structure.precision
         if (
-            type(s).__name__ != "SparsePrecision"
+            not isinstance(s, SparsePrecision)
             or s.on != "coef"
             or s.correlation != "pearson"
             or s.edge_constraints is not None

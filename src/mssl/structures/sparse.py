@@ -197,8 +197,10 @@ class SparsePrecision(SparseGraph):
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]
-        """Whether compiled rounds know its step: by descent, for coefficients."""
-        return type(self) is SparsePrecision and self.joint and self.solver == "bcd" and self.on == "coef"
+        """Whether compiled rounds know its steps: by descent, for coefficients, and of no subclass's own."""
+        steps = ("floors", "moment", "update", "couple")
+        known = all(getattr(type(self), name) is getattr(SparsePrecision, name) for name in steps)
+        return known and self.joint and self.solver == "bcd" and self.on == "coef"
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
