@@ -215,7 +215,7 @@ def test_masks_are_the_rows_they_mark(masks):
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        (np.ones(6, dtype=bool), r"mask of shape \(6,\); give one entry per row, shape \(7,\)"),
+        (np.ones(6, dtype=bool), r"mask of shape \(6,\); give one of shape \(7,\)"),
         ([0.0, 1.0], "float64"),
         (["0", "1"], "row numbers"),
         ([[0, 1]], r"shape \(1, 2\)"),

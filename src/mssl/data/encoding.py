@@ -524,9 +524,8 @@ def read_features(
         encoder = FeatureEncoder.learn(given, missing, categorical) if encoder is None else encoder
         values = encoder.encode(given)
         values = values.reshape(*shape[:-1], values.shape[1])
-    elif not sparse.issparse(values) and not np.isfinite(
-        values.sum()
-    ):  # Values are missing, or only the sum overflows.
+    elif not sparse.issparse(values) and not np.isfinite(values.sum()):
+        # Values are missing, or only their sum overflows.
         gaps = np.isnan(values.reshape(-1, shape[-1])).T
         refuse_missing(dict(zip(feature_labels(names, len(gaps)), gaps, strict=True)))
     if tasks is not None:
@@ -559,9 +558,8 @@ def _numbers(X: Matrix) -> Matrix:
     try:
         values = sparse.csr_array(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, np.float64, order="C")
     except (ValueError, TypeError) as error:
-        refusal = (
-            TypeError if isinstance(error, TypeError) else DataError
-        )  # scikit-learn's protocol requires TypeError.
+        # Scikit-learn's protocol requires TypeError.
+        refusal = TypeError if isinstance(error, TypeError) else DataError
         raise refusal(f"{error}: {_not_numbers(X)}.") from error
     given = np.asarray(values.data if sparse.issparse(values) else values)
     with np.errstate(over="ignore"):

@@ -280,9 +280,7 @@ def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
     rows = np.asarray(part)
     if rows.dtype.kind == "b":
         if rows.shape != (n,):
-            raise DataError(
-                f"Fold {fold} of cv has a mask of shape {rows.shape}; give one entry per row, shape ({n},)."
-            )
+            raise DataError(f"Fold {fold} of cv has a mask of shape {rows.shape}; give one of shape ({n},).")
         return np.flatnonzero(rows)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise DataError(

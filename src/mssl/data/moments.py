@@ -154,9 +154,8 @@ class Moments:
             check_whole_number("n_folds", n_folds, low=2, also="None")
         columns = _columns_of(X)
         if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
-            kept = np.flatnonzero(
-                np.asarray(sample_weight) != 0
-            )  # Other chunks may hold rows of a task without weight.
+            # Other chunks may hold rows of a task that has no weight in this one.
+            kept = np.flatnonzero(np.asarray(sample_weight) != 0)
             X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
             tasks = None if tasks is None else _safe_indexing(tasks, kept)
         if _num_samples(X) == 0:
@@ -357,9 +356,7 @@ class Moments:
                 "same columns in the same order."
             )
         if self.n_folds != other.n_folds:
-            raise DataError(
-                f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; make them equal."
-            )
+            raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
         tasks = _union(self.tasks, other.tasks)
         parts = self._spread(tasks), other._spread(tasks)
         return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)

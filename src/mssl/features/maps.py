@@ -1,8 +1,8 @@
-"""Single maps of columns into features: a line, a spline of every column, products of pairs.
+"""Maps of columns into features: the columns themselves, splines of every column, and products of pairs of columns.
 
-Each is a scikit-learn transformer of dense numbers that serves alone too. A map adds to the straight lines and does not
-repeat them: what :class:`Spline` and :class:`Interactions` give is orthogonal, over the training rows, to a constant
-and to the columns that it is made of. A model with all of their weights at zero is therefore the linear one.
+Each map is a scikit-learn transformer of dense numbers that can also be used alone. The features of :class:`Spline` and
+:class:`Interactions` are orthogonal, over the training rows, to a constant and to the columns from which they are made.
+A model in which all their weights are zero is therefore the linear model.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.kernels.threads import SingleThreaded
 
-_BY_CHANCE = 0.05  # probability that targets without any interaction are given one
-_PROBED = 256  # rows in which a transformer's features are looked at for the columns that move them
-_ROUNDING = 1e-10  # share of a column's spread that counts as none
+# Probability that Interactions selects a pair although the targets depend on no product: the usual level of a test.
+_BY_CHANCE = 0.05
+# Number of rows in which Transformed tests which columns change which features. More rows find dependencies that few
+# rows show, and cost time; a mere safeguard.
+_PROBED = 256
+# A spread below this share of a column's size counts as zero. A mere safeguard against rounding errors.
+_ROUNDING = 1e-10
 
 
 class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
-    """A map of d columns into features; a subclass says how it is learned and applied.
+    """Base class of maps of d columns into features.
 
-    A map of your own is a subclass with ``kind``, ``_learn``, ``_apply`` and ``_names``.
+    To write a map of your own, define ``kind``, ``_learn``, ``_apply`` and ``_names`` in a subclass.
 
     Attributes
     ----------
     column_of_ : ndarray of int of shape (D,)
-        For each feature the column that it is made of, −1 where there is more than one.
+        For each feature the number of the column from which it is made; −1 if it is made of several columns.
     """
 
     kind = "feature"  # the name of the block
@@ -49,7 +53,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 
     @abstractmethod
     def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
-        """Learn from checked rows, and return ``column_of_``."""
+        """Learn from checked rows and return ``column_of_``."""
 
     @abstractmethod
     def _apply(self, X: Array) -> Array:
@@ -57,7 +61,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 
     @abstractmethod
     def _names(self, columns: Labels) -> list[str]:
-        """Names of the features, given those of the columns."""
+        """Names of the features, given the names of the columns."""
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -68,9 +72,9 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         X : array or frame of shape (n, d)
             Finite numbers.
         y : array of shape (n,) or (n, K), optional
-            Targets, which :class:`Interactions` screens pairs by; the others do not look at them.
+            Targets. :class:`Interactions` uses them to select pairs; the other maps ignore them.
         sample_weight : array of shape (n,), optional
-            Frequency weights: 2 is the same as the row given twice.
+            Frequency weights. A row of weight 2 has the effect of two rows.
 
         Returns
         -------
@@ -81,7 +85,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Matrix, Array | None, Array]:
-        """Features, targets of shape (n, K), and weights of training rows."""
+        """Checked features, targets of shape (n, K) and weights of the training rows."""
         values = validate_data(self, X, accept_sparse="csr" if self.takes_sparse else False, dtype=np.float64)
         n = values.shape[0]
         weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
@@ -96,7 +100,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n, D), or a sparse array where X is one and all features are columns
+        ndarray of shape (n, D), or a sparse array if X is sparse and all features are columns
         """
         check_is_fitted(self)
         accepted = "csr" if self.takes_sparse else False
@@ -108,7 +112,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         input_features : sequence of str, optional
-            Names of the columns; by default those of the training frame, or x0, x1, …
+            Names of the columns; by default the names of the training frame, or x0, x1, …
         """
         check_is_fitted(self)
         return np.asarray(self._names(_check_feature_names_in(self, input_features)), dtype=object)
@@ -120,20 +124,20 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
 
 
 def _beyond(line: Array, features: Array, weights: Array) -> tuple[Array, Array]:
-    """Coefficients of the regressions of features on columns of a line, and the spread of what they leave."""
+    """Coefficients of the regressions of features on the columns of a line, and the spread of the residuals."""
     root = np.sqrt(weights)[:, None]
     coef = np.linalg.lstsq(root * line, root * features, rcond=None)[0]
     return np.asarray(coef), np.sqrt(np.average((features - line @ coef) ** 2, axis=0, weights=weights))
 
 
 class Linear(FeatureMap):
-    """The columns as they are.
+    """The columns themselves, unchanged.
 
     Parameters
     ----------
     scale : bool, default=True
-        Whether an estimator divides each feature by one scale pooled over tasks; coefficients are reported in the
-        user's units either way.
+        Whether an estimator divides each feature by one scale pooled over tasks. Coefficients are in the user's units
+        in both cases.
 
     Examples
     --------
@@ -167,13 +171,13 @@ class Curves:
     column : int
         The column.
     centre, scale : float
-        Its mean and standard deviation in the training rows.
+        Mean and standard deviation of the column in the training rows.
     knots : ndarray
-        Knots with their repetitions at both ends.
+        Knots, repeated at both ends.
     coef : ndarray of shape (p, q)
         B-spline coefficients of the q functions.
     degree : int
-        Of the pieces; 1 for a column of few levels.
+        Degree of the polynomial pieces; 1 for a column of few levels.
     """
 
     column: int
@@ -184,7 +188,7 @@ class Curves:
     degree: int
 
     def __call__(self, x: Array) -> Array:
-        """The functions at x, (n, q); straight lines outside of the training range."""
+        """The functions at x, (n, q); outside of the training range they are straight lines."""
         z = (x - self.centre) / self.scale
         curve = BSpline(self.knots, self.coef, self.degree)
         inside = np.clip(z, self.knots[0], self.knots[-1])
@@ -198,24 +202,24 @@ class Curves:
 class Spline(FeatureMap):
     r"""A smooth curve for every column, in addition to its straight line.
 
-    Column j becomes the functions :math:`s_{j1}, …, s_{jq}` that, together with a constant and the column itself, span
+    Column j becomes the functions :math:`s_{j1}, …, s_{jq}`. Together with a constant and the column itself, they span
     the splines of the given degree with knots at quantiles of all training rows (all tasks pooled). Over these rows
-    each has mean zero, variance one, and no correlation with the column. Outside of the training range all of them go
-    on as straight lines.
+    each function has mean zero, variance one, and no correlation with the column. Outside of the training range all
+    functions continue as straight lines.
 
-    A column with few distinct values keeps its levels: each may have a value of its own, and values in between are
-    interpolated. A column with one or two values has nothing but its line, and gets no function.
+    For a column with few distinct values (levels), the functions can take any value at each level and are interpolated
+    between levels. A column with one or two distinct values gets no functions, since its line suffices.
 
     Parameters
     ----------
     degree : {2, 3}, default=2
         Degree of the polynomial pieces.
     n_knots : int, default=4
-        Knots, both ends of the range among them; q = n_knots + degree − 3. The default did best, or within two standard
-        errors of it, among 3 to 6 knots on the concretes of :func:`mssl.datasets.load_slump` and on smooth curves of
-        :func:`mssl.datasets.make_curved_tasks`; jumps like more.
+        Number of knots, including both ends of the range; q = n_knots + degree − 3. Among 3 to 6 knots, the default was
+        the best or within two standard errors of the best, both on the concretes of :func:`mssl.datasets.load_slump`
+        and on smooth curves of :func:`mssl.datasets.make_curved_tasks`. Curves with jumps need more knots.
     max_levels : int, default=8
-        Most distinct values that are taken for levels.
+        A column with at most this number of distinct values is treated as levels.
 
     References
     ----------
@@ -280,9 +284,10 @@ class Spline(FeatureMap):
 
 
 def _quantiles(z: Array, weights: Array, levels: Array, count: int) -> Array:
-    """Distinct knots at quantiles of the rows; of the distinct values where ties would leave fewer knots.
+    """Distinct knots at quantiles of the rows, or of the distinct values if ties would leave fewer knots.
 
-    The ends are the least and the greatest value: sums of weights may be rounded before the last light row.
+    The end knots are the smallest and the largest value themselves. Quantiles could miss them, because rounded sums of
+    weights may reach 1 before the last row of small weight.
     """
     shares = np.linspace(0.0, 1.0, count)
     inner = np.quantile(z, shares[1:-1], weights=weights, method="inverted_cdf")
@@ -291,9 +296,9 @@ def _quantiles(z: Array, weights: Array, levels: Array, count: int) -> Array:
 
 
 def _beyond_the_line(basis: Array, knots: Array, degree: int, weights: Array) -> Array:
-    """Coefficients of the functions of a spline space that have no constant and no slope over the rows, (p, p − 2).
+    """Coefficients, (p, p − 2), of the spline functions that are orthogonal to a constant and to z over the rows.
 
-    A constant and z itself lie in the space: the coefficients of z are means of neighbouring knots.
+    The constant and z lie in the spline space themselves; the coefficients of z are means of neighbouring knots.
     """
     p = basis.shape[1]
     abscissae = np.asarray([knots[j + 1 : j + degree + 1].mean() for j in range(p)])
@@ -304,17 +309,18 @@ def _beyond_the_line(basis: Array, knots: Array, degree: int, weights: Array) ->
 
 
 class Interactions(FeatureMap):
-    r"""Products of a few pairs of columns, those that targets ask for.
+    r"""Products of those few pairs of columns that correlate with the targets.
 
-    A pair (i, j) becomes :math:`z_i z_j` without its regression on 1, :math:`z_i` and :math:`z_j`, scaled to variance
-    one; z are the standardised columns. Given targets, pairs are taken in the order of their correlation with them
-    (the sum of its square over targets), at most ``n_pairs``, and only those whose correlation is too large to be the
-    largest of all pairs by chance (a χ² test of the square over its variance, at 5 % divided by the number of pairs).
+    A pair (i, j) becomes the residual of :math:`z_i z_j` in a regression on 1, :math:`z_i` and :math:`z_j`, scaled to
+    variance one, where z are the standardised columns. Given targets, the pairs are ranked by their squared correlation
+    with the targets, summed over targets. At most ``n_pairs`` pairs are kept, and only those whose correlation exceeds
+    the largest one that chance would give among all pairs (a χ² test of the squared correlation over its variance, at
+    5 % divided by the number of pairs).
 
     Parameters
     ----------
     n_pairs : int, default=10
-        Most pairs; without targets there may not be more.
+        Largest number of pairs. Without targets, X may not have more pairs than this number.
 
     Examples
     --------
@@ -370,14 +376,15 @@ class Interactions(FeatureMap):
 class Transformed(FeatureMap):
     r"""The features of any scikit-learn transformer of numbers, such as ``SplineTransformer()``.
 
-    From each feature its regression over the training rows on a constant and on the columns that it is made of is
-    removed, and what is left is scaled to variance one; features with nothing left are dropped. A list of maps wraps
-    transformers by itself: ``features=[SplineTransformer(), Nystroem(random_state=0)]``.
+    The map regresses each feature, over the training rows, on a constant and on the columns from which it is made, and
+    keeps the residual, scaled to variance one. Features without a residual are dropped. A list of maps wraps
+    transformers automatically: ``features=[SplineTransformer(), Nystroem(random_state=0)]``.
 
     Parameters
     ----------
     transformer : scikit-learn transformer
-        It learns from the columns alone, not from targets; where its ``fit`` takes weights of rows, it is given them.
+        The transformer, which is fitted to the columns without targets. If its ``fit`` takes ``sample_weight``, it gets
+        the weights of the rows.
 
     Examples
     --------
@@ -393,13 +400,13 @@ class Transformed(FeatureMap):
         self.transformer = transformer
 
     @property
-    def kind(self) -> str:  # type: ignore[override]  # one word per class elsewhere
-        """The transformer's name, which is the name of the block."""
+    def kind(self) -> str:  # type: ignore[override]  # a class attribute in other maps
+        """The name of the transformer's class, which is the name of the block."""
         return type(self.transformer).__name__
 
     def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
-        told = {"sample_weight": weights} if has_fit_parameter(self.transformer, "sample_weight") else {}
-        self.transformer_ = clone(self.transformer).fit(X, **told)
+        named = {"sample_weight": weights} if has_fit_parameter(self.transformer, "sample_weight") else {}
+        self.transformer_ = clone(self.transformer).fit(X, **named)
         features = self._features(X)
         uses = self._columns_used(X)
         lines, spread = np.zeros((X.shape[1] + 1, features.shape[1])), np.empty(features.shape[1])
@@ -424,17 +431,17 @@ class Transformed(FeatureMap):
         return [str(names[place]) for place in self.kept_]
 
     def _features(self, X: Array) -> Array:
-        made = self.transformer_.transform(X)
-        features = np.asarray(made.toarray() if sparse.issparse(made) else made, dtype=np.float64)
+        values = self.transformer_.transform(X)
+        features = np.asarray(values.toarray() if sparse.issparse(values) else values, dtype=np.float64)
         if features.ndim != 2 or len(features) != len(X) or not np.isfinite(features).all():
             raise DataError(
-                f"{self.kind} made {features.shape} features of {len(X)} rows, or infinite or missing ones; a map "
-                "gives one row of finite numbers for each row."
+                f"{self.kind} returned features of shape {features.shape} for {len(X)} rows, or infinite or missing "
+                "ones; a map must return one row of finite numbers per row."
             )
         return features
 
     def _columns_used(self, X: Array) -> Mask:
-        """Which columns move which features, (D, d), as seen where one column's values are exchanged among rows."""
+        """Which features depend on which columns, (D, d): the features that change if one column's values are moved."""
         rows = X[np.linspace(0, len(X) - 1, min(len(X), _PROBED)).astype(np.int64)]
         before = self._features(rows)
         uses = np.zeros((before.shape[1], X.shape[1]), dtype=bool)
@@ -446,7 +453,7 @@ class Transformed(FeatureMap):
 
 
 def _screened(Z: Array, y: Array, weights: Array, pairs: Index, most: int) -> Index:
-    """Which pairs to take: those whose products correlate with the targets by more than chance, the best first."""
+    """Pairs whose products correlate with the targets by more than chance, sorted by falling correlation."""
     total = weights.sum()
     left = y - np.average(y, axis=0, weights=weights)
     size = np.sqrt(np.average(left**2, axis=0, weights=weights))
@@ -458,7 +465,7 @@ def _screened(Z: Array, y: Array, weights: Array, pairs: Index, most: int) -> In
     explained, surprise = np.zeros(len(pairs)), np.zeros(len(pairs))
     for target in left.T:
         common = ((weights * target)[:, None] * Z).T @ Z
-        errors = ((weights * target**2)[:, None] * Z**2).T @ Z**2  # holds where the spread of the target varies too
+        errors = ((weights * target**2)[:, None] * Z**2).T @ Z**2  # valid for unequal variances too
         explained += common[i, j] ** 2 / squares
         surprise += common[i, j] ** 2 / np.where(errors[i, j] > 0, errors[i, j], np.inf)
     chance = chi2.isf(_BY_CHANCE / max(len(pairs), 1), left.shape[1])
@@ -471,7 +478,9 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline": (Linear, Spline),
     "spline+interactions": (Linear, Spline, Interactions),
 }
-CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
+# Number of values that map_rows computes at a time. Smaller chunks need less temporary memory and more calls; a mere
+# safeguard of the memory.
+CHUNK = 2**20
 
 
 def is_linear(features: Any) -> bool:
@@ -480,33 +489,33 @@ def is_linear(features: Any) -> bool:
 
 
 def are_scaled(features: Any) -> bool:
-    """Whether an estimator divides its features by their scales; a :class:`Linear` among them may say no."""
+    """Whether an estimator divides its features by their scales, which ``Linear(scale=False)`` among them prevents."""
     parts = features if isinstance(features, list | tuple) else [features]
     return all(part.scale for part in parts if isinstance(part, Linear))
 
 
 class FeatureBlocks(FeatureMap):
-    """Blocks of features, each made by one map, fitted on training rows.
+    """Blocks of features, each made by one map that was fitted to training rows.
 
-    The straight lines come first, so that a model whose other weights are zero is linear; all that further maps give is
-    orthogonal to them over the training rows.
+    The columns themselves are the first block. The features of all other blocks are orthogonal to them over the
+    training rows, so a model whose other weights are zero is linear.
 
     Parameters
     ----------
     maps : {"linear", "spline", "spline+interactions"} or list, default="spline"
-        Words, or maps and scikit-learn transformers of your own choice such as ``[Spline(degree=3)]`` or
-        ``[SplineTransformer()]``; straight lines are there in any case.
+        A word, or a list of maps and scikit-learn transformers such as ``[Spline(degree=3)]`` or
+        ``[SplineTransformer()]``. The block of the columns themselves is always included.
 
     Attributes
     ----------
     maps_ : list of FeatureMap
         The fitted maps.
     blocks_ : ndarray of int of shape (D,)
-        For each feature the number of its block.
+        Number of each feature's block.
     block_names_ : list of str
         Names of the blocks.
     column_of_ : ndarray of int of shape (D,)
-        For each feature the column that it is made of, −1 for products of several.
+        For each feature the number of the column from which it is made; −1 if it is made of several columns.
 
     Examples
     --------
@@ -535,13 +544,13 @@ class FeatureBlocks(FeatureMap):
         Parameters
         ----------
         X : array, sparse array or frame of shape (n, d)
-            Finite numbers; sparse ones can be linear only.
+            Finite numbers; a sparse X allows linear features only.
         y : array of shape (n,) or (n, K), optional
-            Targets, for maps that look at them.
+            Targets, for maps that use them.
         sample_weight : array of shape (n,), optional
             Frequency weights.
         task_of_row : array of int of shape (n,), optional
-            Task of each row, so that levels of tasks are not taken for effects of columns.
+            Task of each row, so that differences between the tasks' levels do not count as effects of columns.
 
         Returns
         -------
@@ -549,12 +558,12 @@ class FeatureBlocks(FeatureMap):
         """
         maps = self.parts()
         values, targets, weights = self._checked(X, y, sample_weight)
-        sizes = np.ravel(dense(abs(values).max(axis=0)))  # spreads are roots of mean squares
+        sizes = np.ravel(dense(abs(values).max(axis=0)))  # The squares enter the features' spreads.
         check_sizes(sizes, SAFE_SQUARES, "Column {} of X is of size {:.2g}", "Give it in other units.")
         if sparse.issparse(values) and not all(made.takes_sparse for made in maps):
             raise DataError(
-                f"features is {self.maps!r} and X is sparse; sparse X takes features='linear' only. Give a dense X "
-                "where it is small enough."
+                f"features is {self.maps!r} and X is sparse; a sparse X allows features='linear' only. Give a dense X "
+                "if it fits into memory."
             )
         self.maps_ = []
         for made in maps:
@@ -569,10 +578,10 @@ class FeatureBlocks(FeatureMap):
         return self
 
     def parts(self) -> list[FeatureMap]:
-        """The maps that the parameter stands for, straight lines first."""
+        """The maps that the parameter describes, with :class:`Linear` first."""
         allowed = (
-            f"allowed are {', '.join(map(repr, WORDS))}, a list of maps and scikit-learn transformers, or 'auto' where "
-            "folds choose"
+            f"allowed are {', '.join(map(repr, WORDS))}, a list of maps and scikit-learn transformers, or 'auto' for "
+            "estimators that choose by folds"
         )
         if isinstance(self.maps, str) and self.maps in WORDS:
             return [kind() for kind in WORDS[self.maps]]
@@ -594,7 +603,7 @@ class FeatureBlocks(FeatureMap):
         return len(self.maps_) == 1 and type(self.maps_[0]) is Linear
 
     def map_rows(self, X: Any) -> Any:
-        """As :meth:`transform`, of checked numbers of shape (n, d), block after block."""
+        """The features of checked numbers of shape (n, d), block after block, as in :meth:`transform`."""
         if self.linear:
             return X
         if sparse.issparse(X):
@@ -615,7 +624,7 @@ class FeatureBlocks(FeatureMap):
 
 
 def fit_maps(features: str | Sequence[Any], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
-    """Feature maps learned from (some of) the rows of the tasks."""
+    """Fit feature maps to the rows of the tasks, or to the rows of a ``training`` mask."""
     n = data.X.shape[0]
     rows = slice(None) if training is None else np.flatnonzero(training[:n])
     return FeatureBlocks(features).fit(
