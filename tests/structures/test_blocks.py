@@ -143,7 +143,7 @@ def test_many_tasks_are_saved_continued_and_shown(few_are_many, tmp_path, monkey
     assert (again.precision_ != model.precision_).count_nonzero() == 0
     np.testing.assert_array_equal(again.predict(DATA.X, tasks=DATA.tasks), model.predict(DATA.X, tasks=DATA.tasks))
     assert again.fit(DATA.X, DATA.y, tasks=DATA.tasks).n_iter_ <= 2
-    with pytest.raises(ParameterError, match="80 tasks; relations are told from chance for at most 10"):
+    with pytest.raises(ParameterError, match="80 tasks; relations are tested for at most 10"):
         model.graph_.relations()
     assert "80 tasks" in model._repr_html_()
     text = model.graph_.to_json()

@@ -1,4 +1,4 @@
-"""Communities of a weighted graph by Louvain's method, without randomness."""
+"""Communities of a weighted graph by a deterministic variant of Louvain's method."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from mssl.model.task_matrix import Places
 
 
 def by_size(labels: Labels) -> Places:
-    """Renumber groups: largest first, ties by first member."""
+    """Renumber the groups by falling size; groups of equal size are ordered by their first member."""
     _, first, inverse, count = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(first), dtype=np.intp)
     rank[np.lexsort((first, -count))] = np.arange(len(first))
@@ -15,9 +15,9 @@ def by_size(labels: Labels) -> Places:
 
 
 def louvain(A: Array, resolution: float, total: float | None = None) -> Places:
-    """Alternate local moves and merging of communities until no move raises the modularity.
+    """Alternate local moves and merges of communities until no move increases the modularity.
 
-    ``total`` is the sum of all weights where A is one component of a larger graph.
+    ``total`` is the sum of all weights of the graph, of which A may be one component.
     """
     total = float(A.sum()) if total is None else total
     labels = np.arange(len(A))
@@ -33,7 +33,7 @@ def louvain(A: Array, resolution: float, total: float | None = None) -> Places:
 
 
 def _local_moves(A: Array, resolution: float, total: float) -> Places:
-    """Move nodes, strongest first, to the neighbouring community that raises the modularity most."""
+    """Move nodes, strongest first, to the neighbouring community that increases the modularity most."""
     n, strength = len(A), A.sum(axis=1)
     labels, volume = np.arange(n), strength.copy()
     nodes = np.argsort(-strength, kind="stable")
@@ -49,7 +49,7 @@ def _local_moves(A: Array, resolution: float, total: float) -> Places:
             gain = np.where(links > 0, links - resolution * k * volume / total, -np.inf)
             stay = links[current] - resolution * k * volume[current] / total
             best = int(np.argmax(gain))
-            # Without the margin rounding could move a node back and forth without end.
+            # The margin prevents rounding errors from moving a node back and forth forever.
             if gain[best] > stay + 1e-12 * k:
                 labels[i], changed = best, True
             volume[labels[i]] += k

@@ -1,4 +1,4 @@
-"""A task graph as JSON, GraphML and DOT, and task names made safe for every text that they go into."""
+"""Export of task graphs to JSON, GraphML and DOT, and safe task names for every output format."""
 
 import json
 import os
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
 
 _FORMAT, _VERSION = "mssl-task-graph", 1
-_FORMULA = ("=", "+", "-", "\u2212", "@")  # how spreadsheets know a formula
+_FORMULA = ("=", "+", "-", "\u2212", "@")  # First characters by which spreadsheets recognise a formula.
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Return text whose control characters, bidirectional marks and the like are spelt out as escapes.
+    r"""Return the text with control characters, bidirectional marks and similar characters written as escapes.
 
     Examples
     --------
@@ -35,10 +35,10 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def safe_cell(value: object) -> object:
-    r"""Return a cell of a CSV file that a spreadsheet takes for text, and that a terminal can show.
+    r"""Return a cell of a CSV file that a spreadsheet reads as text and that a terminal can display.
 
-    A text that begins as a formula does (=, +, -, @), and is no number, gets an apostrophe in front; control characters
-    other than line ends and tabs are spelt out. Values other than text stay what they are.
+    A text that starts like a formula (with =, +, - or @) and is not a number gets a leading apostrophe. Control
+    characters other than line ends and tabs are written as escapes. Values other than text are returned unchanged.
 
     Examples
     --------
@@ -52,29 +52,30 @@ def safe_cell(value: object) -> object:
 
 
 def safe_cells(names: Iterable[object], safe: bool | None = None) -> Callable[[object], object] | None:
-    """What is to be done with the cells of a CSV file that holds these names; None where nothing is.
+    """Return the function that makes the cells of a CSV file safe, or None if the cells are written unchanged.
 
     Parameters
     ----------
     names : iterable
-        Every name that the file will hold, headings included.
+        All names in the file, including the column headings.
     safe : bool, optional
-        Whether cells are made safe (see :func:`safe_cell`); by default they are where a name needs it, with a warning.
+        Whether cells are made safe (see :func:`safe_cell`). By default they are made safe if a name needs it, with a
+        warning.
     """
     changed = [name for name in names if safe_cell(name) != name] if safe is None else []
     if changed:
         warn(
             f"{len(changed)} names (such as {short_name(changed[0])!r}) could act as formulas in a spreadsheet or as "
-            "commands on a terminal; they are written with an apostrophe in front and escapes spelt out. Write them as "
-            "they are with safe=False, or say that this is meant with safe=True."
+            "commands on a terminal; they are written with a leading apostrophe or with escapes. Give safe=True to "
+            "silence this warning, or safe=False to write the names unchanged."
         )
     return safe_cell if safe or changed else None
 
 
 def short_name(name: object, width: int = 24) -> str:
-    r"""Return a task or feature name fit for display: one line, no control characters, at most `width` long.
+    r"""Return a task or feature name for display: one line of at most `width` characters, no control characters.
 
-    The result is plain text; it still has to be escaped for HTML, and ``$`` for matplotlib.
+    The result is plain text. Callers still have to escape it for HTML, and ``$`` for matplotlib.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def short_name(name: object, width: int = 24) -> str:
 
 
 def written(text: str, path: str | os.PathLike[str] | None) -> str:
-    """Return `text` after writing it whole to `path` (or not at all, if that fails); None writes nothing."""
+    """Return `text` after writing it atomically to `path`; with None nothing is written."""
     if path is None:
         return text
     write_text(path, text)
@@ -101,7 +102,7 @@ def _data(**values: object) -> list[Html]:
 
 
 def graphml(graph: "TaskGraph") -> str:
-    """Return a graph as GraphML; nodes are n0, n1, … and carry the task's name as data."""
+    """Return a graph as GraphML; the nodes are n0, n1, … and hold the task's name as data."""
     keys = [("name", "node", "string"), ("latitude", "node", "double"), ("longitude", "node", "double")]
     keys += [("weight", "edge", "double"), ("confidence", "edge", "double")]
     head = [tag("key", id=k, for_=on, **{"attr.name": k, "attr.type": kind}) for k, on, kind in keys]
@@ -126,7 +127,7 @@ def _dot_text(text: str) -> str:
 
 
 def dot(graph: "TaskGraph") -> str:
-    """Return a graph in Graphviz's language; nodes are n0, n1, … and carry the task's name as label."""
+    """Return a graph in Graphviz's DOT language; the nodes are n0, n1, … and have the task's name as label."""
     nodes = (f"  n{k} [label={_dot_text(str(name))}];" for k, name in enumerate(graph.tasks))
     note = [f"  label={_dot_text(graph.untested)};"] if graph.untested else []
     lines = ["graph tasks {", *note, *nodes]
@@ -150,12 +151,12 @@ def _encode_name(name: object) -> object:
 
 
 def _decode_name(value: Any) -> Hashable:
-    """Undo `_encode_name`."""
+    """Return the task name that `_encode_name` encoded."""
     return tuple(_decode_name(part) for part in value["tuple"]) if isinstance(value, dict) else value
 
 
 def json_text(graph: "TaskGraph") -> str:
-    """Return a graph as JSON: names, and the upper triangle of its matrices as (i, j, value)."""
+    """Return a graph as JSON with the names, and the upper triangles of its matrices as (i, j, value)."""
     document: dict[str, object] = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -181,7 +182,7 @@ def parse_json(text: str) -> dict[str, Any]:
         coordinates = document["coordinates"]
     except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
-            f"The text is no task graph in JSON of version {_VERSION} ({type(error).__name__}: {error}); "
+            f"The text is not a task graph in JSON of version {_VERSION} ({type(error).__name__}: {error}); "
             "write one with TaskGraph.to_json."
         ) from error
     matrices = {"adjacency": adjacency, "weights": weights, "confidence": confidence}
@@ -194,7 +195,7 @@ def _triples(adjacency: TaskMatrix, values: TaskMatrix) -> list[tuple[int, int, 
 
 
 def _fill(rows: list[list[Any]], K: int) -> tuple[TaskMatrix, TaskMatrix]:
-    """Return the cells that `rows` of (i, j, value) name, and the symmetric matrix of their values."""
+    """Return the mask of the pairs in `rows` of (i, j, value), and the symmetric matrix of the values."""
     named: dict[tuple[int, int], float] = {}
     for i, j, value in rows:
         if not (type(i) is type(j) is int and 0 <= i < j < K):

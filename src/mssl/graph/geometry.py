@@ -1,7 +1,7 @@
-"""The data behind every view of a task graph: layout, order, chords, arcs, coastlines, colours.
+"""Geometry for drawings of a task graph: layout, order, chords, arcs, coastlines, colours.
 
-Static figures and the interactive page both draw from here, so that they show the same thing. Nothing is
-random: the same graph gives the same picture.
+Static figures and the interactive report use the same functions, so that they show the same picture. All functions are
+deterministic.
 """
 
 from __future__ import annotations
@@ -33,37 +33,36 @@ from mssl.model.task_matrix import Places, largest_entry, pair_matrix, submatrix
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
 
-#: Colours that colour-blind readers can distinguish (Okabe & Ito, 2008), without black and pale yellow.
+#: Colours of communities that colour-blind readers can distinguish (Okabe & Ito, 2008), without black and pale yellow.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800")
-#: For tasks outside the communities that have a colour.
+#: Colour of tasks whose community has no colour.
 NEUTRAL = "#8C8C8C"
-#: Sign of an edge: positive and negative partial correlation.
+#: Colours of positive and negative partial correlations.
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
-#: The same signs as a scale, from negative over white (zero, always in the middle) to positive, darker at the ends.
+#: Colour scale with the same colours, from negative over white (zero, always in the middle) to positive.
 DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
-_MOST_NAMED = 10  # edges of summaries
+_MOST_NAMED = 10  # Largest number of edges that a summary lists, to stay readable.
 _LABEL_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))
 
 
 class Display(NamedTuple):
-    """A graph as it is drawn.
+    """A graph with everything that a drawing of it shows.
 
     Attributes
     ----------
     graph : TaskGraph
-        Tested edges, and the fitted support beside them.
+        The significant edges and the fitted support.
     certain : ndarray or csr_array of bool of shape (K, K), or None
-        The edges: conditional ones that can be told from chance. The rest is support, drawn as candidates: thin, grey
-        and without a sign. None where the graph came without evidence.
+        Mask of the significant conditional edges. The remaining pairs are support. Drawings show them as candidates:
+        thin, grey and without a sign. None for a graph without evidence.
     groups : ndarray of int of shape (K,)
-        Group of each task, 0 the largest: tasks joined by relations that hold together, see
-        :meth:`GraphEvidence.groups_at`, or communities where there is no evidence.
+        Group of each task; 0 is the largest. Groups follow from relations (:meth:`GraphEvidence.groups_at`) or, without
+        evidence, are communities.
     notes : list of str
-        What the picture's reader has to know: how many pairs were found, how many of them may be false, and relative to
-        what.
+        Sentences for the reader: number of significant pairs, expected number of false ones, and reference point.
     relations, edges : RelationTable or None
-        The pairs that can be told from chance; None where the graph came without evidence.
+        The significant pairs; None for a graph without evidence.
     """
 
     graph: TaskGraph
@@ -75,23 +74,23 @@ class Display(NamedTuple):
 
     @property
     def strongest(self) -> RelationTable | None:
-        """The first ten edges; none where no tasks are grouped, or where the global test supports no relation."""
+        """The first ten edges; empty without groups, or if the global test does not support the relations."""
         if self.edges is None or self.relations is None:
             return None
         return self.edges[: _MOST_NAMED if self.relations.supported and self.groups.max() < len(self.graph) - 1 else 0]
 
 
 def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
-    """What is drawn of a graph, with its error.
+    """Return the parts of a graph that drawings show, with their error rates.
 
     Parameters
     ----------
     graph : TaskGraph
         The graph.
     fdr : float
-        False discovery rate of relations and edges, family-wise error of groups.
+        False discovery rate of relations and edges, and family-wise error of groups.
     method : {"bh", "by"}
-        How it is held, as for :meth:`TaskGraph.relations`.
+        Procedure that controls the rate, as for :meth:`TaskGraph.relations`.
 
     Examples
     --------
@@ -131,9 +130,9 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
 class ChordGeometry(NamedTuple):
     """Tasks on a circle and their edges as curves inside it.
 
-    ``angles`` (K,) are the places of the tasks in radians, ``spans`` (K, 2) their arcs, ``groups`` (K,) their group
-    numbers, ``ends`` (E, 2) the tasks that each curve joins, and ``curves`` (E, 3, 2) start, control point and end of a
-    quadratic Bézier curve inside the unit circle, weakest first so that the strongest is drawn on top.
+    ``angles`` (K,) are the positions of the tasks in radians, ``spans`` (K, 2) their arcs, ``groups`` (K,) their group
+    numbers, ``ends`` (E, 2) the two tasks of each curve, and ``curves`` (E, 3, 2) start, control point and end of a
+    quadratic Bézier curve inside the unit circle. The weakest curve comes first, so that the strongest is drawn on top.
     """
 
     angles: Array
@@ -144,13 +143,13 @@ class ChordGeometry(NamedTuple):
 
 
 def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> tuple[TaskGraph, str]:
-    """The graph with its strongest edges only, so that single edges can be followed in a drawing, and what is hidden.
+    """Return the graph with its strongest edges only, which keeps a drawing readable, and a note on the hidden ones.
 
     Parameters
     ----------
     graph : TaskGraph
     max_edges : int, optional
-        By default twice the number of tasks, but at least 60 and at most 1000.
+        Maximum number of edges. By default it is twice the number of tasks, but at least 60 and at most 1000.
 
     Examples
     --------
@@ -171,7 +170,7 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> tuple[TaskGrap
 
 
 def task_order(graph: TaskGraph, groups: Places | None = None) -> Places:
-    """Return the tasks by group (community), largest first, and inside one by falling strength (sum of |weights|).
+    """Return the tasks by group (community), largest first, and within a group by falling strength (sum of |weights|).
 
     Examples
     --------
@@ -185,7 +184,7 @@ def task_order(graph: TaskGraph, groups: Places | None = None) -> Places:
 
 
 def community_colors(labels: ArrayLike) -> list[str]:
-    """Return a colour for each task: the largest communities (0, 1, …) have one each, all others are grey.
+    """Return a colour for each task: one per large community (0, 1, …), and grey for all other tasks.
 
     Examples
     --------
@@ -199,11 +198,11 @@ def community_colors(labels: ArrayLike) -> list[str]:
 
 @single_threaded
 def graph_layout(graph: TaskGraph) -> Array:
-    r"""Place the tasks in the plane so that strongly related ones lie close.
+    r"""Place the tasks in the plane so that strongly related tasks are close to each other.
 
     Each component minimises the stress :math:`\sum_{i<j} d_{ij}^{-2} (\|x_i - x_j\| - d_{ij})^2` of its
-    shortest-path distances, where strong edges are short and edges between communities are long. Components
-    are packed without overlap, isolated tasks stand in rows below them.
+    shortest-path distances. Strong edges are short, and edges between communities are long. The components are packed
+    without overlap; isolated tasks form rows below them.
 
     Returns
     -------
@@ -239,15 +238,15 @@ def graph_layout(graph: TaskGraph) -> Array:
 
 
 def _component_layout(graph: TaskGraph, nodes: Places, communities: Places) -> Array:
-    """Lay out one component, scaled so that neighbouring points are about 1 apart, its long side level."""
+    """Lay out one component with a distance of about 1 between neighbours and its longer side horizontal."""
     weights, linked = submatrix(graph.weights, nodes), submatrix(graph.adjacency, nodes) != 0
     across = communities[:, None] != communities
-    # Edges are 1 long for the strongest, at most 4, and longer between communities.
+    # The strongest edge has length 1 and the weakest at most 4; edges between communities are longer.
     strength = np.abs(weights)
     strongest = strength.max() or 1.0
     lengths = np.sqrt(strongest / np.maximum(strength, strongest / 16)) * np.where(across, 1.6, 1.0)
     distances = shortest_path(_backbone(np.where(linked, lengths, 0.0)), directed=False)
-    # In larger graphs readers look for communities first, so white space separates these.
+    # In larger graphs white space separates the communities, for which readers look first.
     distances = distances * np.where(across, 1 + min(2.0, len(nodes) / 200), 1.0)
     places = _majorize(distances, _classical_scaling(distances))
     nearest = (cdist(places, places) + np.diag(np.full(len(nodes), np.inf))).min(axis=1)
@@ -258,7 +257,7 @@ def _component_layout(graph: TaskGraph, nodes: Places, communities: Places) -> A
 
 
 def _backbone(lengths: Array, per_node: int = 8) -> csr_array:
-    """Keep the shortest edges of each node and a spanning tree: what shapes a layout, at a bearable cost."""
+    """Keep the shortest edges of each node and a spanning tree, which determine the layout at a moderate cost."""
     n = len(lengths)
     tree = minimum_spanning_tree(csr_array(lengths)).toarray() > 0
     ranked = np.argsort(np.where(lengths > 0, lengths, np.inf), axis=1, kind="stable")[:, : min(per_node, n - 1)]
@@ -268,7 +267,7 @@ def _backbone(lengths: Array, per_node: int = 8) -> csr_array:
 
 
 def _classical_scaling(distances: Array) -> Array:
-    """Start from the two leading principal coordinates, plus a small spiral that separates equal points."""
+    """Return the two leading principal coordinates plus a small spiral that separates equal points."""
     n = len(distances)
     centring = np.eye(n) - 1 / n
     gram = -centring @ distances**2 @ centring / 2
@@ -280,7 +279,7 @@ def _classical_scaling(distances: Array) -> Array:
 
 
 def _fix_signs(places: Array) -> Array:
-    """Mirror each axis so that its farthest point, the first of equals, lies on the negative side."""
+    """Mirror each axis so that its farthest point (the first one among equals) is on the negative side."""
     reach = np.abs(places)
     largest = np.argmax(reach >= reach.max(axis=0) * (1 - 1e-6), axis=0)
     signs = np.where(places[largest, [0, 1]] > 0, -1.0, 1.0)
@@ -288,7 +287,7 @@ def _fix_signs(places: Array) -> Array:
 
 
 def _majorize(distances: Array, places: Array, steps: int = 120) -> Array:
-    """Minimise the stress by solving a Laplacian system per step; the factor is shared by all steps."""
+    """Minimise the stress by solving one Laplacian system per step; all steps share its factorisation."""
     n = len(distances)
     pull = 1 / (distances + np.eye(n)) ** 2
     np.fill_diagonal(pull, 0.0)
@@ -306,7 +305,7 @@ def _majorize(distances: Array, places: Array, steps: int = 120) -> Array:
 
 
 def _push_apart(places: Array, closest: float = 0.75, steps: int = 60) -> Array:
-    """Move points that are nearer than `closest` away from each other, so that no marker covers another."""
+    """Move points closer than `closest` away from each other, so that markers do not overlap."""
     for _ in range(steps):
         pairs = cKDTree(places).query_pairs(closest * 0.999, output_type="ndarray")
         if not len(pairs):
@@ -325,7 +324,7 @@ def _push_apart(places: Array, closest: float = 0.75, steps: int = 60) -> Array:
 
 
 def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[Array, float, float]:
-    """Set boxes on shelves, in the order given; return their lower left corners, the width and the depth."""
+    """Pack boxes on shelves in the given order; return their lower left corners, the width and the depth."""
     sizes = np.reshape(boxes, (-1, 2))
     width = float(max(1.25 * np.sqrt(np.prod(sizes + margin, axis=1).sum()), sizes[:, 0].max(initial=0.0)))
     shelf, used = np.zeros(len(sizes), dtype=int), -margin
@@ -344,14 +343,14 @@ def _pack(boxes: list[Array], margin: float = 1.3) -> tuple[Array, float, float]
 
 
 def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None) -> ChordGeometry:
-    """Place the tasks on a circle, group by group, and draw each edge as a curve that bends to the centre.
+    """Place the tasks on a circle, group by group, and return each edge as a curve that bends to the centre.
 
     Parameters
     ----------
     graph : TaskGraph
     groups : sequence of K labels, optional
-        By default the communities. The largest group comes first, groups of one last. Between groups (not between
-        groups of one) 3 % of the circle are left free, in all at most a quarter.
+        Group of each task; by default its community. The largest group comes first, single tasks last. Gaps between
+        groups (not between single tasks) take 3 % of the circle each, and at most a quarter in total.
 
     Examples
     --------
@@ -376,7 +375,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None) -
     step = (1 - free * n_gaps) / max(K, 1)
     start = np.empty(K)
     start[order] = np.arange(K) * step + breaks * free
-    # Clockwise from the top, as a clock is read.
+    # Clockwise from the top.
     spans = np.pi / 2 - 2 * np.pi * np.column_stack([start, start + step])
     angles = spans.mean(axis=1)
     i, j = (ends[::-1] for ends in graph.edge_indices())
@@ -384,7 +383,7 @@ def chord_geometry(graph: TaskGraph, groups: Sequence[Hashable] | None = None) -
 
 
 def _chords(first: Array, second: Array) -> Array:
-    """Return quadratic Bézier curves between angles; the nearer the ends, the shallower the curve."""
+    """Return quadratic Bézier curves between angles; closer ends give shallower curves."""
     ends = np.stack([np.column_stack([np.cos(a), np.sin(a)]) for a in (first, second)])
     separation = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
     middle = ends.sum(axis=0)
@@ -401,7 +400,7 @@ def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> 
         Latitude and longitude in degrees.
     edges : (E, 2) of int
     points : int
-        Equally spaced points per arc, before it is cut.
+        Number of equally spaced points per arc before the cut.
 
     Returns
     -------
@@ -421,12 +420,12 @@ def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> 
 
 
 def _great_circle(start: Array, end: Array, points: int) -> list[Array]:
-    """Go from start to end at constant speed: by the north, where the ends are antipodes."""
+    """Return points from start to end at constant distances; between antipodes the arc passes the north pole."""
     angle = np.arctan2(np.linalg.norm(np.cross(start, end)), start @ end)
     aim = end if np.pi - angle > 1e-9 else np.array([0.0, 0.0, 1.0])
     side = aim - (aim @ start) * start
     if np.linalg.norm(side) < 1e-12:
-        side = np.array([1.0, 0.0, 0.0])  # the ends are one point, or the poles: any meridian will do
+        side = np.array([1.0, 0.0, 0.0])  # The ends are one point or the poles, so that any meridian is valid.
     side /= np.linalg.norm(side)
     t = np.linspace(0, angle, points)[:, None]
     x, y, z = (np.cos(t) * start + np.sin(t) * side).T
@@ -445,7 +444,7 @@ def _cut_at_date_line(line: Array) -> list[Array]:
 
 
 def map_region(latitude: Array, longitude: Array) -> tuple[float, float, float, float]:
-    """Return a box around the tasks with a margin, on whole degrees."""
+    """Return a box around the tasks with a margin, rounded to whole degrees."""
     margin = max(3.0, 0.08 * float(max(np.ptp(latitude), np.ptp(longitude))))
     south, west = np.floor([latitude.min() - margin, longitude.min() - margin])
     north, east = np.ceil([latitude.max() + margin, longitude.max() + margin])
@@ -454,7 +453,7 @@ def map_region(latitude: Array, longitude: Array) -> tuple[float, float, float, 
 
 @lru_cache(maxsize=16)
 def coastlines(region: tuple[float, float, float, float] | None = None, resolution: float = 1.0) -> tuple[Array, ...]:
-    """Return coastlines as (longitude, latitude) polylines, without a network (package global-land-mask).
+    """Return coastlines as (longitude, latitude) polylines from the package global-land-mask, without a download.
 
     Parameters
     ----------
@@ -484,23 +483,23 @@ def coastlines(region: tuple[float, float, float, float] | None = None, resoluti
 def label_offsets(
     points: Array, half_sizes: Mapping[int, tuple[float, float]], size: tuple[float, float], radius: float
 ) -> dict[int, Array]:
-    """Choose a side of its point for each label, so that it covers neither a point nor another label.
+    """Choose a side of its point for each label, so that no label covers a point or another label.
 
     Parameters
     ----------
     points : ndarray of shape (K, 2)
-        In the units of the drawing, inside the box from (0, 0) to `size`.
+        Points in the units of the drawing, inside the box from (0, 0) to `size`.
     half_sizes : mapping of point number to (half width, half height)
-        The labels that are tried, the most important first.
+        Sizes of the labels, the most important one first.
     size : (float, float)
         Width and height of the drawing.
     radius : float
-        Of the markers at the points.
+        Radius of the markers at the points.
 
     Returns
     -------
     dict of point number to ndarray of shape (2,)
-        Offset of the label's centre from its point; labels without room are absent.
+        Offset of the label's centre from its point. Labels that do not fit are absent.
 
     Examples
     --------
@@ -526,7 +525,7 @@ def _centres(low: float, high: float, n: int) -> Array:
 
 
 def graph_svg(graph: TaskGraph, width: int = 420, max_edges: int = 200) -> Html:
-    """Return the graph as inline SVG for notebooks; names show on hover."""
+    """Return the graph as inline SVG for notebooks, which shows names on hover."""
     thinned, note = thin_edges(graph, max_edges)
     places = graph_layout(graph)
     height = round(width * max(0.25, min(1.0, float(np.ptp(places[:, 1])) / 2 if len(graph) else 0.25))) + 40

@@ -1,8 +1,8 @@
-r"""What a fit's data say about the relations of its tasks; the tests are those of :mod:`mssl.graph.tests`.
+r"""Statistics of a fit's data for the tests of the tasks' relations; :mod:`mssl.graph.tests` has the tests.
 
-**The likelihood** of a group. The weights of p tasks in each direction of the feature space are draws of
-:math:`N(0, \Sigma)`. The data know them with the information J, so that with
-:math:`\mathbf\Sigma = \Sigma\otimes I` their scores
+**The likelihood** of a group. In each direction of the feature space the weights of p tasks are draws from
+:math:`N(0, \Sigma)`. The data have the information J about them. With
+:math:`\mathbf\Sigma = \Sigma\otimes I` the scores are thus
 :math:`h \sim N(0, J\mathbf\Sigma J + J)`. The log-likelihood
 
 .. math:: \ell(\Sigma) = \tfrac12 h^\top (\mathbf\Sigma^{-1} + J)^{-1} h - \tfrac12\log|I + \mathbf\Sigma J|
@@ -14,13 +14,14 @@ derivatives and the Fisher information
 .. math:: \frac{\partial\ell}{\partial\Sigma_{kl}} = \tfrac12(s_k\cdot s_l - \operatorname{tr} P_{kl}), \qquad
           \mathcal I_{kl,mn} = \tfrac12\operatorname{tr}(P_{lm}P_{nk}).
 
-It is climbed in the frame of Σ (:mod:`mssl.evidence.climb`). A tenth of an observation of unrelated tasks is added,
-which keeps Σ from being singular and moves estimates by less than their error. The variance of a partial correlation
-:math:`\rho` follows from the information; :math:`(1-\rho^2)^2` divided by it is the number of directions without error
-that would tell as much. Without errors that is the number of directions, and ρ the partial correlation of the weights.
-Estimates from few observations leave a task less variance of its own than it has, against which errors weigh more. So
-that number is taken where one further observation of unrelated tasks moves the estimate (in the groups of
-``docs/graph.md`` it is then right to a tenth, without it 10 to 60 % too small).
+It is maximised in the frame of Σ (:mod:`mssl.evidence.climb`). A tenth of an observation of unrelated tasks is added as
+a prior. It prevents a singular Σ and changes the estimates by less than their error. The variance of a partial
+correlation :math:`\rho` follows from the information. The ratio of :math:`(1-\rho^2)^2` to this variance is the
+effective number of observations: the number of error-free directions with the same information. Without errors it is
+the number of directions, and ρ is the partial correlation of the weights. With few observations the estimate of a
+task's conditional variance is too small, so that errors weigh too much. The effective number is therefore evaluated
+with one further observation of unrelated tasks. In the groups of ``docs/graph.md`` it is then correct to a tenth;
+without this observation it is 10 to 60 % too small.
 
 References
 ----------
@@ -68,37 +69,48 @@ from mssl.solvers.start import Spectra, moderated_noise, spectra_of, variance_co
 from mssl.structures.base import Structure
 from mssl.structures.copula import normal_scores
 
-_FEWEST_COLUMNS = 3  # Columns that vary within tasks; the weights of fewer can show no relation.
-_FEWEST = 4  # Tasks; with fewer, a shared mean and relations of single pairs cannot be told apart.
-_ROUNDS = 3  # of the shared mean and the variances about it, each given the other
-_GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
-_ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
-_FREE_ROWS = 1.5  # Rows per feature; with more, residuals are those of least squares, which hold no weights.
-_NEGLIGIBLE = 0.9  # Shrinkage of the residuals' correlations; where it is larger, they are taken for chance.
-_LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
-_MOST_ROWS = 1000  # Of a table of products (occasions are kept beyond it), of a block of the likelihood: two seconds.
-_MOST_IN_GROUP = 50  # tasks of it: 1 275 entries of their covariance
-_MOST_OPERATIONS = 3e10  # of all groups' likelihoods, each evaluated once: ten seconds
-_PRIOR = 0.1  # observations of unrelated tasks: from 0.03 to 0.3 the tables of docs/graph.md are the same
-_CLOSE = 1e-6  # Gain of −2 log-likelihood at which it is at its top; 1e-4 leaves partial correlations open by 2e-4.
+# Smallest number of columns that vary within tasks: with fewer a test of the weights has almost no power.
+_FEWEST_COLUMNS = 3
+_FEWEST = 4  # Smallest number of tasks with which a shared mean can be distinguished from relations of single pairs.
+_ROUNDS = 3  # Alternations between the shared mean and the variances about it: more cost time.
+# Candidate variances of the shared mean relative to its mean square. A finer grid costs time; the likelihood is flat.
+_GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])
+_ABSENT = 1e-10  # Eigenvalues of a Gram matrix below this share of the largest are rounding errors: a safeguard.
+# Rows per feature. Tasks with more have their residuals from least squares, which is unbiased; with fewer rows ridge
+# residuals are less noisy.
+_FREE_ROWS = 1.5
+# Shrinkage of the residuals' correlations. If it is larger, the correlations are treated as chance: whitening would
+# cost time and change little.
+_NEGLIGIBLE = 0.9
+_LARGEST = 5000  # Largest number of weights whose errors are whitened together, a limit on time: more take minutes.
+# Largest number of rows of a matrix of products and of a block of the likelihood. A limit on time: two seconds.
+_MOST_ROWS = 1000
+_MOST_IN_GROUP = 50  # Largest group with a likelihood, a limit on time: its covariance has 1 275 entries.
+_MOST_OPERATIONS = 3e10  # Limit on the operations of one evaluation of all groups' likelihoods: ten seconds.
+# Prior observations of unrelated tasks. More keep Σ farther from singularity but bias it; from 0.03 to 0.3 the tables
+# of docs/graph.md are the same.
+_PRIOR = 0.1
+# Tolerance of the maximum in −2 log-likelihood: a smaller one costs time; 1e-4 leaves partial correlations uncertain by
+# 2e-4.
+_CLOSE = 1e-6
 
 
 def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, data: TaskData) -> Evidence | LazyEvidence:
-    """The evidence behind the graph of a fit, computed when it is asked for from what is kept of the data.
+    """Return the evidence for the graph of a fit, which is computed on first use.
 
     Parameters
     ----------
     prepared, result, structure
-        The data as they were fitted, the fit, and what relates its tasks.
+        The prepared data, the fit, and the structure that relates the tasks.
     data : TaskData
         The tasks.
     """
     ranks = structure.correlation != "pearson"
     if structure.relates != "residual":
-        # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each
-        # other about their common mean. So a mean that helps to predict is no reason to test about it alone.
+        # If not all tasks share the mean, deviations from it may be related though the tasks are not: clusters repel
+        # each other about their common mean. Relations are thus never tested about the mean alone.
         return evidence_on_weights(prepared, data, bool(prepared.settings.shared_mean), ranks)
-    problem = prepared.problem(L1(1.0), "residual")  # residuals are the same with any penalty
+    problem = prepared.problem(L1(1.0), "residual")  # The penalty does not change the residuals.
     assert isinstance(problem, ResidualProblem)
     residuals = problem.related(result.W)
     if prepared.gaps is not None:
@@ -107,14 +119,14 @@ def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, dat
     used = np.count_nonzero(result.W, axis=1).mean() + prepared.settings.fit_intercept
     kept = Residuals(normal_scores(residuals) if ranks else residuals, float(used))
     evidence = LazyEvidence(kept, len(residuals))
-    # Of more numbers than the evidence on many tasks has, that evidence alone is kept.
+    # If the residuals are larger than the evidence, only the evidence is kept.
     return evidence.saved() or evidence if residuals.size > MOST_SAVED**2 else evidence
 
 
 def evidence_on_weights(
     prepared: Prepared, data: TaskData, about_mean: bool = True, ranks: bool = False
 ) -> Untested | LazyEvidence:
-    """The evidence on the relations of the tasks' weights; the last parameters are those of :class:`RelationInput`."""
+    """Return the evidence on the relations of the weights; :class:`RelationInput` explains the last parameters."""
     number = effective_columns(data, _FEWEST_COLUMNS)
     if number < _FEWEST_COLUMNS:
         columns = f"{number} column{'' if number == 1 else 's'}"
@@ -132,20 +144,20 @@ def evidence_on_weights(
 
 
 class Occasions(NamedTuple):
-    """Rows of different tasks that belong together, as far as products over all occasions tell them.
+    """Rows of different tasks on the same occasions, or their cross products.
 
-    They are those of the least squares problem that tasks are read from: centred, and times the roots of the rows'
-    weights (other losses: of the curvatures near the fit).
+    The rows are those of the least squares problem: centred, and multiplied by the square roots of the rows' weights
+    (for other losses, of the curvatures near the fit).
 
     Attributes
     ----------
     rows : ndarray of shape (B d + K, n) or (B d + K, B d + K)
-        Features by occasion, of one design or of B = K, and below them the targets; 0 where a task has no row. Or the
-        products of these rows, where that is fewer numbers.
+        Features by occasion, of one shared design (B = 1) or of B = K designs, followed by the targets; 0 if a task has
+        no row on an occasion. If it has fewer numbers, the matrix of cross products replaces the rows.
     counts : ndarray of shape (K, K)
-        Occasions of both tasks.
+        Number of occasions that both tasks have.
     products : bool
-        Whether the rows are products.
+        Whether ``rows`` holds cross products.
     """
 
     rows: Array
@@ -154,7 +166,7 @@ class Occasions(NamedTuple):
 
     @classmethod
     def of(cls, prepared: Prepared) -> Occasions | None:
-        """Those of prepared data whose rows belong together; None where these are sparse."""
+        """Return the occasions of prepared data with paired rows; None if the rows are sparse."""
         data, design, near = prepared.data, prepared.design, prepared.rows
         if data is None or design is None or design.is_sparse:
             return None
@@ -181,7 +193,7 @@ class Occasions(NamedTuple):
         return cls(rows @ rows.T if products else rows, known @ known.T, products)
 
     def factors(self) -> tuple[Array, Array]:
-        """Features (B d, r) and targets (K, r) with the products of the occasions."""
+        """Return features (B d, r) and targets (K, r) with the same cross products as the occasions."""
         rows = self.rows
         if self.products:
             size = np.sqrt(np.diagonal(rows))
@@ -193,20 +205,20 @@ class Occasions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RelationInput:
-    """What is kept of a fit's data, so that the relations of the weights can be tested: a source of evidence.
+    """The data of a fit that the tests of the weights' relations need.
 
     Attributes
     ----------
     base : KeptLoss
-        That of single tasks, noise precisions 1.
+        The loss of the single tasks with noise precision 1.
     freedom : ndarray of shape (K,)
         Degrees of freedom of the targets.
     noise : ndarray of shape (K,) or None
-        Noise variances where they are known.
+        Noise variances if they are known.
     occasions : Occasions or None
         Rows that tasks have in common.
     about_mean, ranks : bool
-        As of :class:`Scores`.
+        See :class:`Scores`.
     """
 
     base: KeptLoss
@@ -217,7 +229,7 @@ class RelationInput:
     ranks: bool
 
     def read(self) -> Scores:
-        """The tasks' scores."""
+        """Return the tasks' scores."""
         base = self.base.read()
         with threads_for(max(base.n_features, base.n_tasks)):
             spectra = spectra_of(base, self.freedom, vectors=True)
@@ -231,17 +243,17 @@ class RelationInput:
 
 
 class _Errors(NamedTuple):
-    """Errors that tasks share because their rows are the same occasions.
+    """Correlated errors of tasks whose rows are the same occasions.
 
     Attributes
     ----------
     rows : ndarray of shape (K or 1, d, n)
-        Features by occasion, centred; 0 where a task has no row.
+        Centred features by occasion; 0 if a task has no row.
     variance : ndarray of shape (K, K)
-        Of the correlations of the residuals, which are shrunk towards none.
+        Variances of the residuals' correlations, which are shrunk towards 0.
     covariance : ndarray of shape (m, K, K) or (K, m, K, m)
-        What they make of the covariance of the projections of different tasks, noise 1: by direction where all tasks
-        have the same ones.
+        Covariance of the projections of different tasks due to the errors, for noise variance 1. It is given by
+        direction if all tasks have the same directions.
     """
 
     rows: Array
@@ -250,7 +262,7 @@ class _Errors(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Signs, p-values and degrees of freedom of all pairs (K, K), and reliabilities (K,)."""
+    """Signs, p-values and degrees of freedom of all pairs (K, K), and reliabilities of the tasks (K,)."""
 
     sign: Array
     p: Array
@@ -260,24 +272,25 @@ class _Statistics(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The tasks' scores in the eigenbases of their Grams, as a source of evidence on the relations of their weights.
+    """The tasks' scores in the eigenbases of their Gram matrices.
 
     Attributes
     ----------
     spectra : Spectra
-        The tasks, in m directions each.
+        The tasks in m directions each.
     vectors : ndarray of shape (K, d, m)
         Eigenvectors.
     noise : ndarray of shape (K,) or None
-        Noise variances where they are known.
+        Noise variances if they are known.
     shared : bool
-        Whether the directions of all tasks are the same, so that scores along different ones are independent.
+        Whether all tasks have the same directions, so that scores along different directions are independent.
     about_mean : bool
-        Whether relations have to hold about a mean as well as about zero, where all pairs have something in common.
+        Whether relations must be significant about the mean as well as about zero if all pairs are correlated.
     ranks : bool
-        Compare the ranks of each task's weights, as normal quantiles, for heavy tails (a Gaussian copula).
+        Whether the ranks of each task's weights are compared, as normal quantiles (a Gaussian copula), which is robust
+        to heavy tails.
     errors : _Errors or None
-        What the errors of the tasks have in common.
+        Correlated errors of the tasks.
     """
 
     spectra: Spectra
@@ -290,17 +303,17 @@ class Scores:
 
     @property
     def size(self) -> int:
-        """Rows of the largest matrices."""
+        """Number of rows of the largest matrices."""
         return max(self.vectors.shape[:2])
 
     def operations(self) -> float:
-        """Roughly how many operations these take: cosines of all pairs, the mean, and whitened errors."""
+        """Return the approximate number of operations for the cosines of all pairs, the mean and the whitening."""
         K, d, m = self.vectors.shape
         whitened = 0.0 if self.errors is None else m * K**3 if self.shared else float(K * m) ** 3
         return 3.0 * K * d * m * (K + d) + 20 * whitened
 
     def variances(self, mean: Array | None = None) -> tuple[Array, Array]:
-        """Noise and variance of the weights about a mean, by restricted maximum likelihood."""
+        """Return noise variances and variances of the weights about a mean, by restricted maximum likelihood."""
         spectra = self.spectra
         if mean is not None:
             q, along = spectra.projections, np.einsum("kdm,d->km", self.vectors, mean)
@@ -313,34 +326,34 @@ class Scores:
         return noise, variance_components(spectra, noise)[1]
 
     def blocks(self, scores: Array) -> Array:
-        """Scores (K, m, …) by independent blocks (B, s, …): a block for each shared direction, or one of all."""
+        """Return scores (K, m, …) in independent blocks (B, s, …): one per shared direction, or one in total."""
         return scores.swapaxes(0, 1) if self.shared else scores.reshape(1, -1, *scores.shape[2:])
 
     def by_task(self, blocks: Array) -> Array:
-        """The inverse of :meth:`blocks`."""
+        """Return scores in blocks by task; the inverse of :meth:`blocks`."""
         return blocks.swapaxes(0, 1) if self.shared else blocks.reshape(*self.spectra.values.shape, *blocks.shape[2:])
 
     def with_errors(self, occasions: Occasions) -> Scores:
-        """The scores with the errors that tasks share, where any show."""
+        """Return the scores with the correlations of the tasks' errors, unless these are negligible."""
         (K, m), d, values = self.spectra.values.shape, self.vectors.shape[1], self.spectra.values
         if K * m > _LARGEST:
             raise ParameterError(
                 f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the "
-                f"weights are computed for at most {_LARGEST} weights. Relate the residuals instead, with "
-                "relation='residual'."
+                f"weights are computed for at most {_LARGEST} weights. Use relation='residual' instead."
             )
         (rows, targets), counts = occasions.factors(), occasions.counts
         rows = rows.reshape(-1, d, rows.shape[1])
         along = np.matmul(self.vectors.transpose(0, 2, 1), rows)
         shared = self.shared and len(rows) == 1
-        # Products of all directions of all tasks, or of each shared one with itself.
+        # Cross products of all directions of all tasks, or squared norms of the shared directions.
         common = np.sum(along[0] ** 2, axis=1) if shared else along.reshape(K * m, -1) @ along.reshape(K * m, -1).T
         noise, v = self.variances()
         ratio = (v / noise)[:, None]
         ratio = ratio / (1 + ratio * values)
         ample = np.diagonal(counts) - 1 >= _FREE_ROWS * np.count_nonzero(values, axis=1)
         ratio[ample] = np.divide(1.0, values[ample], out=np.zeros_like(values[ample]), where=values[ample] > 0)
-        # The residuals of task k are I less its hat matrix times its targets; traces of their products are freedom.
+        # The residuals of task k are (I − hat matrix) times its targets; traces of products of these matrices are the
+        # degrees of freedom.
         E = targets - np.einsum("kmn,km->kn", along, ratio * np.einsum("kmn,kn->km", along, targets))
         shares = np.sum(ratio * values, axis=1)
         if shared:
@@ -370,7 +383,7 @@ class Scores:
 
     @cached_property
     def white(self) -> tuple[_White, ...]:
-        """White scores about zero and, where all pairs have something in common, about the mean."""
+        """White scores about zero and, if all pairs have a common correlation, also about the mean."""
         zero = _White(self, *self.variances())
         found = zero.statistics
         if not self.about_mean or len(found.p) < _FEWEST or not _common_level(found.sign, found.p, found.freedom):
@@ -381,7 +394,7 @@ class Scores:
         return zero, about
 
     def evidence(self) -> GraphEvidence:
-        """What the scores say."""
+        """Return the evidence on the relations of the weights."""
         with threads_for(self.size):
             found = [white.statistics for white in self.white]
             sign, p, freedom, reliability = found[-1]
@@ -393,7 +406,7 @@ class Scores:
             return self.white[-1].with_partial(GraphEvidence(r, freedom, reliability, "coef", relative_to))
 
     def permuted(self, random: np.random.Generator) -> Scores:
-        """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
+        """Return scores without relations beyond the mean, by random permutations and signs of the white scores."""
         with threads_for(self.size):
             white = self.white[-1]
             u = np.zeros_like(white.scores)
@@ -403,31 +416,31 @@ class Scores:
 
 
 class _White:
-    """Scores that are white for given variances.
+    """Scores that are whitened for given variances.
 
     Parameters
     ----------
     source : Scores
-        The tasks.
+        The scores.
     noise, v : ndarrays of shape (K,)
         Variances of the noise and of the weights.
     about_mean : bool
-        Whether so much of a shared mean is taken out of the scores that estimation error remains.
+        Whether the shared mean, apart from its estimation error, is subtracted from the scores.
 
     Attributes
     ----------
     error_share : ndarray of shape (K, m)
-        Share of the errors in the variance of each score.
+        Share of the estimation error in the variance of each score.
     information : ndarray of shape (K, m)
         Eigenvalues h of H.
     scale : ndarray of shape (K, m)
-        What makes the scores of single tasks white.
+        Factors that whiten the scores of single tasks.
     single : ndarray of shape (K, m)
-        Scores that are white in each task.
+        Scores that are white within each task.
     slopes : ndarray of shape (K, m, d)
-        How these depend on the task's weights.
+        Derivatives of these scores in the task's weights.
     rank : ndarray of shape (K,)
-        The number of directions that the data inform.
+        Number of directions with information in the data.
     """
 
     def __init__(self, source: Scores, noise: Array, v: Array, about_mean: bool = False) -> None:
@@ -442,7 +455,7 @@ class _White:
         self.slopes: Array = half[:, :, None] * source.vectors.transpose(0, 2, 1)
 
     def covariance(self, own: Array, members: Index | slice = slice(None)) -> Array:
-        """The covariance of single tasks' scores that errors make, in blocks; `own` (K, m) stands on its diagonal."""
+        """Return, in blocks, the covariance of single tasks' scores by errors, with `own` (K, m) on the diagonal."""
         source, diagonal = self.source, self.source.blocks(own[members])
         N = np.zeros((*diagonal.shape, diagonal.shape[1]))
         if source.errors is not None:
@@ -455,14 +468,14 @@ class _White:
 
     @cached_property
     def spread(self) -> tuple[Array, Array]:
-        """Eigenvalues (B, s) and eigenvectors (B, s, s) of that covariance, where the scores of each task are white."""
+        """Eigenvalues (B, s) and eigenvectors (B, s, s) of this covariance with ones on the diagonal."""
         N = self.covariance(np.ones_like(self.scale))
         with threads_for(N.shape[-1]):
             values, vectors = np.linalg.eigh(N)
         return np.maximum(values, 1e-3), vectors
 
     def times(self, scores: Array, power: float) -> Array:
-        """A power of the covariance times scores of shape (K, m, …)."""
+        """Multiply scores of shape (K, m, …) by a power of the covariance."""
         if self.source.errors is None:
             return scores
         (values, vectors), blocks = self.spread, self.source.blocks(scores)
@@ -472,12 +485,12 @@ class _White:
 
     @cached_property
     def _slopes(self) -> Array:
-        """How the white scores depend on a mean that all tasks share, (K, m, d)."""
+        """Derivatives of the white scores in the shared mean, (K, m, d)."""
         return self.times(self.slopes, -0.5)
 
     @cached_property
     def mean(self) -> tuple[Array, Array]:
-        """The expected shared mean, and what is taken out of the scores: so much that estimation error remains."""
+        """The expected shared mean, and the part of its estimate that is subtracted from the scores."""
         u, slopes = self.times(self.single, -0.5), self._slopes.reshape(-1, self.slopes.shape[2])
         M, directions = np.linalg.eigh(slopes.T @ slopes)
         kept = _ABSENT * M[-1] < M
@@ -497,11 +510,11 @@ class _White:
         return u - self._slopes @ self.mean[1] if self.about_mean else u
 
     def coloured(self, u: Array) -> Array:
-        """Scores that are white in each task, of the tasks whose white scores about the mean are u."""
+        """Return the scores, white within each task, that belong to the white scores u about the mean."""
         return self.times(u + self._slopes @ self.mean[0] if self.about_mean else u, 0.5)
 
     def recoloured(self, u: Array) -> Scores:
-        """The tasks whose white scores about the mean are u."""
+        """Return the scores that belong to the white scores u about the mean."""
         spectra, q = self.source.spectra, self.coloured(u) * self.noise[:, None]
         q = np.divide(q, self.scale, out=np.zeros_like(q), where=self.scale > 0)
         more = np.divide(q**2 - spectra.projections**2, spectra.values, out=np.zeros_like(q), where=spectra.values > 0)
@@ -510,7 +523,7 @@ class _White:
 
     @cached_property
     def ranked(self) -> Array:
-        """The white scores as normal quantiles of their ranks, which are those of features, where ranks count."""
+        """The white scores; with ``ranks`` their entries by feature are replaced by normal quantiles of their ranks."""
         if not self.source.ranks:
             return self.scores
         vectors = self.source.vectors
@@ -519,7 +532,7 @@ class _White:
 
     @cached_property
     def statistics(self) -> _Statistics:
-        """Tests of the cosines of all pairs, in which task k has the role of the random one; of two roles the worse."""
+        """Tests of the cosines of all pairs. Each task of a pair is once the random one; the larger p-value counts."""
         u, h, v, vectors = self.ranked, self.information, self.v, self.source.vectors
         (K, d, _), rank, errors = vectors.shape, self.rank, self.source.errors
         half = np.sqrt(h)
@@ -528,7 +541,7 @@ class _White:
         for k in range(K):
             others, own = _unit((g @ vectors[k]) * half[k]), _unit(u[k : k + 1])
             cosines[k] = (others @ own.T)[:, 0]
-            # What is large in all tasks may be features, or directions whose variances the model has wrong.
+            # Features may be large in all tasks, or the model's variances may be wrong in some directions.
             by_feature = (others @ vectors[k].T) ** 2 @ (own @ vectors[k].T)[0] ** 2
             shares[:, k] = d * by_feature, rank[k] * (others**2 @ own[0] ** 2)
             shares[:, k] -= 2 * (cosines[k] ** 2 - 1 / rank[k])
@@ -537,7 +550,7 @@ class _White:
         kappa = max(1.0, *shares[:, off].mean(axis=1)) if K > 1 else 1.0
         inverse = np.broadcast_to(kappa / rank[:, None], (K, K))
         if errors is not None:
-            # By how much the cosine of a pair grows with the correlation of its errors.
+            # Derivative of each pair's cosine in the correlation of its errors.
             turned = vectors.transpose(0, 2, 1)
             Y = np.matmul(vectors * self.error_share[:, None, :], np.matmul(turned, errors.rows))
             Y = Y.reshape(K, -1) / np.sqrt(self.noise)[:, None]
@@ -550,7 +563,7 @@ class _White:
         return _Statistics(np.sign(cosines + cosines.T), np.maximum(p, p.T), freedom, np.clip(reliability, 0.0, 1.0))
 
     def with_partial(self, evidence: GraphEvidence) -> GraphEvidence:
-        """The evidence with the partial correlations of its groups, where they are small enough for a likelihood."""
+        """Return the evidence with partial correlations of all groups that are small enough for a likelihood."""
         groups = [
             members
             for members in evidence.large_groups
@@ -559,7 +572,7 @@ class _White:
         if not groups:
             return evidence
         partial, observations = np.zeros((2, *evidence.correlation.shape))
-        # Where no variance of the weights shows, the likelihood starts from one as large as that of the errors.
+        # If the estimated variance of the weights is 0, the likelihood starts from the variance of the errors.
         errors = self.noise * self.rank / np.maximum(self.source.spectra.values.sum(axis=1), 1e-300)
         start, operations = np.where(self.v > 0, self.v, errors), 0.0
         for members in sorted(groups, key=len):
@@ -572,16 +585,16 @@ class _White:
             found = partial_correlations(known, start[members])
             if found is not None:
                 block = np.ix_(members, members)
-                # Features that are large in all tasks, and shared errors, count in the partial correlations alike.
+                # Common large features and shared errors reduce the number of observations here in the same way.
                 rank = self.rank[members]
                 share = (evidence.freedom[block] - len(members) + 2) / np.minimum.outer(rank, rank)
                 partial[block], observations[block] = found.correlation, np.maximum(found.observations * share, 2.0)
         return replace(evidence, partial=partial, partial_freedom=observations)
 
     def known(self, members: Index) -> Known | None:
-        """Information and scores of some tasks' weights about the mean, or None where they are too many.
+        """Return information and scores of some tasks' weights about the mean, or None if there are too many.
 
-        What ranks have changed of the scores counts as error.
+        The change of the scores by their ranks is treated as error.
         """
         source, u, own = self.source, self.single, self.error_share
         p, (_, m, d) = len(members), self.slopes.shape
@@ -604,22 +617,22 @@ class _White:
 
 
 def _unit(rows: Array) -> Array:
-    """Rows of length 1; zeros stay."""
+    """Normalise rows to length 1; zero rows stay zero."""
     sizes = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, sizes, out=np.zeros_like(rows), where=sizes > 0)
 
 
 def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
-    """Whether all pairs seem to have a correlation in common, judged by the lower part of their z values.
+    """Whether all pairs seem to have a common correlation, by an empirical null from the lower z values.
 
-    The location of a normal distribution of unit variance is estimated from the values below a bound; relations above
-    it have no influence. The values of (k, l) and (k', l') are correlated by R_kk' R_ll' + R_kl' R_lk': tasks that are
-    related, at a false discovery rate of 10 %, are not counted as so many witnesses.
+    The location of a unit-variance normal distribution is estimated from the values below a bound; stronger relations
+    have no influence. The values of (k, l) and (k', l') have the correlation R_kk' R_ll' + R_kl' R_lk', which reduces
+    the effective number of values. R holds the relations at a false discovery rate of 10 %.
     """
     K = len(p)
     pairs = np.triu_indices(K, 1)
     z = -sign[pairs] * ndtri(np.clip(p[pairs], 1e-300, 1.0) / 2)
-    lower = z <= 1.0  # stronger ones may be true relations
+    lower = z <= 1.0  # Larger values may be true relations.
     low = z[lower]
     if len(low) < 3:
         return True
@@ -645,7 +658,7 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
 
 
 class Known(NamedTuple):
-    """What data say about the weights of p tasks, in B blocks of q directions each.
+    """Information and scores of the weights of p tasks, in B blocks of q directions each.
 
     Attributes
     ----------
@@ -660,27 +673,27 @@ class Known(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """Roughly how many operations one evaluation of the likelihood takes."""
+        """Approximate number of operations of one evaluation of the likelihood."""
         B, p, q = self.scores.shape
         return float(B * p**3 * q**2 * (p + q))
 
 
 class Partial(NamedTuple):
-    """Partial correlations (p, p), and the number of directions without error that would tell as much of each pair."""
+    """Partial correlations (p, p), and the number of error-free directions with the same information per pair."""
 
     correlation: Array
     observations: Array
 
 
 def partial_correlations(known: Known, variances: Array) -> Partial | None:
-    """The partial correlations of the tasks' weights, or None where rounding leaves no likelihood to climb.
+    """Return the partial correlations of the tasks' weights, or None if rounding errors prevent the maximisation.
 
     Parameters
     ----------
     known : Known
         Information and scores.
     variances : ndarray of shape (p,)
-        Variances of the weights, as a start.
+        Initial variances of the weights.
 
     Examples
     --------
@@ -709,12 +722,12 @@ def partial_correlations(known: Known, variances: Array) -> Partial | None:
 
 
 def observations_at(covariance: Array, information: Array) -> Array:
-    """How many directions without error would tell as much of each partial correlation, were the covariance known.
+    """Return the number of error-free directions with the same information about each partial correlation.
 
     Parameters
     ----------
     covariance : ndarray of shape (p, p)
-        Σ.
+        Σ, the covariance at which the information is evaluated.
     information : ndarray of shape (B, p, q, p, q)
         J.
     """
@@ -722,7 +735,7 @@ def observations_at(covariance: Array, information: Array) -> Array:
 
 
 class _Likelihood(NamedTuple):
-    """−2 log-likelihood, whose change is tr((A − C) dΣ), precision and the blocks P."""
+    """−2 log-likelihood, its derivatives A and C (its change is tr((A − C) dΣ)), Σ⁻¹, and the blocks P."""
 
     value: float
     A: Array
@@ -737,7 +750,7 @@ def _observed(here: _Likelihood) -> Partial:
     slopes = omega / np.sqrt(np.diagonal(omega))
     rho = -slopes / np.sqrt(np.diagonal(omega))[:, None]
     np.fill_diagonal(rho, 1.0)
-    # One column for each pair: how its partial correlation changes with the entries of Σ.
+    # Each column holds the derivatives of one pair's partial correlation in the entries of Σ.
     (ia, ib), (ja, jb) = ((slopes[rows][:, a], slopes[rows][:, b]) for rows in (i, j))
     changes = ia * jb + ib * ja + rho[a, b] * (ia * ja + ib * jb)
     changes[i == j] /= 2
@@ -748,20 +761,20 @@ def _observed(here: _Likelihood) -> Partial:
 
 
 def _fisher(here: _Likelihood) -> Array:
-    """The Fisher information of the upper triangle of Σ."""
+    """Return the Fisher information of the upper triangle of Σ."""
     omega, p = here.precision, len(here.precision)
     blocks = here.P.transpose(1, 3, 0, 2, 4).reshape(p * p, -1)
     products = blocks @ blocks.T + _PRIOR * np.outer(omega, omega)
     products = products.reshape(p, p, p, p)  # tr(P_kl P_mn) at [k, l, n, m]
     i, j = np.triu_indices(p)
     a, b = i[:, None], j[:, None]
-    # Entries off the diagonal stand twice in Σ: 2 and 4 of the terms differ from one another in their order alone.
+    # Off-diagonal entries occur twice in Σ, so that 2 or 4 of the terms are equal up to their order.
     single = np.where(i == j, 0.5, 1.0)
     return np.asarray(np.outer(single, single) * (products[b, i, a, j] + products[b, j, a, i]))
 
 
 def _climb(J: Array, h: Array) -> _Likelihood:
-    """The covariance of highest likelihood, from near that of unrelated tasks of unit variance."""
+    """Return the maximum of the likelihood; the climb starts near unrelated tasks of unit variance."""
 
     def evaluate(place: Framed) -> tuple[float, Array, Array] | None:
         try:
@@ -770,12 +783,12 @@ def _climb(J: Array, h: Array) -> _Likelihood:
             return None
         return (here.value, *place.frame_slope(here.A, here.C))
 
-    # At variances that are estimated task by task the slope is rounding, and where it is 0 nothing would move.
+    # At variances that were estimated task by task the gradient may be exactly 0, and the climb would stop at once.
     return _evaluate(climb(evaluate, Framed(1.1 * np.eye(h.shape[1])), gain=_CLOSE).point.T, J, h)
 
 
 def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:
-    """The likelihood at a covariance."""
+    """Evaluate the likelihood at a covariance."""
     B, p, q = h.shape
     root = np.linalg.inv(np.linalg.cholesky(sigma))
     omega = root.T @ root
@@ -783,7 +796,7 @@ def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:
     prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
     blocks = (prior + J).reshape(B, p * q, p * q)
     factor = np.linalg.cholesky(blocks)
-    if B == 1:  # a third of the work that inverses of many small blocks take at once
+    if B == 1:  # LAPACK's symmetric inverse takes a third of the time of the batched inverse.
         half = np.tril(dpotri(factor[0], lower=True)[0])
         inverse = (half + np.tril(half, -1).T)[None]
     else:

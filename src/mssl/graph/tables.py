@@ -1,4 +1,4 @@
-"""Tables of pairs of tasks: the support of a precision, and relations and edges that can be told from chance."""
+"""Tables of pairs of tasks: the support of a precision, and significant relations and edges."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from mssl.graph.export import safe_cells, short_name, written
 if TYPE_CHECKING:
     from rich.table import Table
 
-_SHOWN = 20  # rows that a table prints; its CSV and its frame have all
-FDR = 0.1  # false discovery rate of what is shown unasked; the p-value up to which the global test supports it
-PERMUTATIONS = round(2 / FDR) - 1  # of the global test that is made unasked: p-values from half that rate on
+_SHOWN = 20  # Number of rows that a table prints, to fit on a screen; its CSV and its data frame hold all rows.
+# Default false discovery rate, and the level of the global test. A smaller value shows fewer false pairs and misses
+# more true ones. It is a convention.
+FDR = 0.1
+# Number of permutations of the default global test: fewer take less time, more resolve smaller p-values. Nineteen have
+# the smallest p-value 0.05, half of the default rate.
+PERMUTATIONS = round(2 / FDR) - 1
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class Edge(NamedTuple):
-    """Two tasks, their partial correlation, and how often the edge was selected (None if not measured)."""
+    """Two tasks, their partial correlation, and the selection frequency of the edge (None if not measured)."""
 
     task_i: Hashable
     task_j: Hashable
@@ -32,21 +36,21 @@ class Edge(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """Two tasks and what is known about their relation.
+    """Two tasks and the test of their relation.
 
     Attributes
     ----------
     task_i, task_j
         The tasks.
     weight : float
-        Correlation of their weights or residuals (relations), or partial correlation (edges), estimation error
-        taken out.
+        Correlation of the weights or residuals (relations), or partial correlation (edges), corrected for estimation
+        error.
     low, high : float
-        Interval of the weight with 90 % coverage.
+        90 % confidence interval of the weight.
     p, q : float
         p-value, and the smallest false discovery rate at which the pair is selected.
     sign_probability : float
-        Confidence that the weight has the sign that is shown, 1 − p/2.
+        Confidence that the sign of the weight is correct, 1 − p/2.
     """
 
     task_i: Hashable
@@ -60,13 +64,13 @@ class Relation(NamedTuple):
 
 
 def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the head first, as columns of text."""
+    """Return lines of cells, the heading first, as aligned columns of text."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
-    """A head and lines of cells as a table of HTML."""
+    """Return a heading and lines of cells as an HTML table."""
     names = tag("tr", *(tag("th", Html(name), scope="col") for name in head))
     body = (tag("tr", *(tag("td", Html(cell)) for cell in line)) for line in lines)
     return tag("table", tag("thead", names), tag("tbody", *body))
@@ -74,27 +78,27 @@ def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
 
 @dataclass(frozen=True, repr=False)
 class PairTable(Sequence[Row]):
-    """Pairs of tasks: a sequence of rows that prints well and turns into CSV or a data frame.
+    """A sequence of rows about pairs of tasks that can be printed and converted to CSV or a data frame.
 
     Attributes
     ----------
     rows : sequence of tuples
-        The pairs; each row begins with two tasks.
+        The pairs. The first two entries of each row are the tasks.
     untested : str
-        Why no pair was tested; empty where pairs were.
+        Reason why no pair was tested; empty if pairs were tested.
     """
 
     rows: Sequence[Row]
     untested: str = field(default="", kw_only=True)
     _head: ClassVar[tuple[str, ...]]
-    _formats: ClassVar[tuple[str, ...]]  # of the numbers that follow the tasks
+    _formats: ClassVar[tuple[str, ...]]  # Formats of the numbers that follow the tasks.
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
 
     @property
     def pairs(self) -> list[tuple[Hashable, Hashable]]:
-        """The two tasks of every row."""
+        """The two tasks of each row."""
         return [(row[0], row[1]) for row in self.rows]
 
     def __len__(self) -> int:
@@ -108,7 +112,7 @@ class PairTable(Sequence[Row]):
         return replace(self, rows=self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def summary(self) -> str:
-        """One sentence on the table; empty where there is nothing to say."""
+        """Return one sentence about the table, or an empty text."""
         return ""
 
     def _notes(self) -> list[str]:
@@ -116,7 +120,7 @@ class PairTable(Sequence[Row]):
         return [f"… {hidden} more"] if hidden > 0 else []
 
     def _cells(self) -> list[list[str]]:
-        """The rows that are shown, as display text."""
+        """Return the rows that are printed, as display text."""
         lines = [list(map(short_name, row[:2])) for row in self.rows[:_SHOWN]]
         for row, line in zip(self.rows, lines, strict=False):
             line += ["" if x is None else format(x, form) for x, form in zip(row[2:], self._formats, strict=True)]
@@ -127,7 +131,7 @@ class PairTable(Sequence[Row]):
         return "\n".join(filter(None, [self.summary(), table, "; ".join(self._notes())]))
 
     def _html(self) -> Html:
-        """The table as markup."""
+        """Return the table as HTML."""
         table = html_table(self._head, self._cells()) if len(self) else Html()
         return Html(tag("p", Html(self.summary())), table, tag("p", Html("; ".join(self._notes()))))
 
@@ -151,15 +155,16 @@ class PairTable(Sequence[Row]):
     def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
         """Return the table as CSV text, and write it to `path` if one is given.
 
-        Where no pair was tested, a last line that begins with ``#`` says why.
+        If no pair was tested, a last line that starts with ``#`` gives the reason.
 
         Parameters
         ----------
         path : path, optional
             The file to write.
         safe : bool, optional
-            Write names that could do harm in a spreadsheet or on a terminal as :func:`mssl.graph.export.safe_cell`
-            does; False writes all names as they are. By default they are made safe, with a warning.
+            Whether names that could act as formulas or terminal commands are made safe by
+            :func:`mssl.graph.export.safe_cell`. False writes all names unchanged. By default they are made safe, with a
+            warning.
         """
         make = safe_cells({name for row in self.rows for name in row[:2]}, safe) or (lambda name: name)
         buffer = io.StringIO()
@@ -171,12 +176,12 @@ class PairTable(Sequence[Row]):
 
 @dataclass(frozen=True, repr=False)
 class EdgeTable(PairTable[Edge]):
-    """Pairs that a precision joins.
+    """Pairs with a non-zero entry in a precision matrix.
 
     Attributes
     ----------
     false_edges : float or None
-        How many pairs of the graph are expected to be false at most, where stability selection says.
+        Upper bound on the expected number of false edges in the graph, from stability selection.
     """
 
     false_edges: float | None = None
@@ -194,21 +199,22 @@ class EdgeTable(PairTable[Edge]):
 
 @dataclass(frozen=True, repr=False)
 class RelationTable(PairTable[Relation]):
-    """Pairs of tasks that can be told from chance, strongest evidence first.
+    """Significant pairs of tasks, strongest evidence first.
 
     Attributes
     ----------
     level : {"relations", "edges"}
         Correlations, or partial correlations.
     fdr : float
-        Expected share of false rows.
+        False discovery rate: the expected share of false rows.
     n_pairs : int
-        Pairs that were tested.
+        Number of tested pairs.
     method : {"bh", "by"}
-        How the false discovery rate is held: for pairs as they are (Benjamini and Hochberg), or under any dependence
-        (Benjamini and Yekutieli).
+        Procedure that controls the false discovery rate: Benjamini and Hochberg's, or Benjamini and Yekutieli's, which
+        is valid under any dependence of the tests.
     overall : float or None
-        p-value of the global test with 19 permutations, where it was made: summaries, pages and commands make it.
+        p-value of the global test with 19 permutations, or None before it has run. Summaries, reports and commands run
+        it.
     """
 
     level: str
@@ -221,11 +227,11 @@ class RelationTable(PairTable[Relation]):
 
     @property
     def expected_false(self) -> float:
-        """How many rows may be false: the false discovery rate times the number of rows."""
+        """Expected number of false rows: the false discovery rate times the number of rows."""
         return self.fdr * len(self)
 
     def summary(self) -> str:
-        """One sentence: how many pairs, how many of them may be false, and whether the global test supports them."""
+        """Return one sentence: number of pairs, expected number of false ones, and result of the global test."""
         if self.untested:
             return self.untested
         noun = "relation" if self.level == "relations" else "conditional edge"
@@ -244,5 +250,5 @@ class RelationTable(PairTable[Relation]):
 
     @property
     def supported(self) -> bool:
-        """Whether there are pairs, and the global test, where it was made, does not speak against them."""
+        """Whether the table has pairs and the global test, if it ran, does not contradict them."""
         return len(self) > 0 and (self.overall is None or self.overall <= FDR)

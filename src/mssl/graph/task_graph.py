@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
-_SYMMETRY = (
-    1e-8  # share of the largest entry by which a symmetric matrix may differ from its transpose through rounding
-)
-_ROUNDED = 1e-3  # distance from a definite matrix that is allowed: a matrix written with few digits is so far off
+_SYMMETRY = 1e-8  # Asymmetry, relative to the largest entry, that rounding may cause: a safeguard for inputs.
+# Tolerance for indefinite matrices and for weights beyond 1, a safeguard: matrices printed with three digits are
+# accepted.
+_ROUNDED = 1e-3
 
 
 class GraphComparison(NamedTuple):
-    """Edges of a graph compared with those of a reference: counts and rates."""
+    """Comparison of a graph's edges with those of a reference graph: counts and rates."""
 
     found: int
     missed: int
@@ -84,17 +84,17 @@ def partial_correlation(precision: ArrayLike) -> TaskMatrix:
     if sparse.issparse(omega):
         root = sparse.diags_array(1 / np.sqrt(diagonal))
         return with_diagonal(sparse.csr_array(-(root @ omega @ root)), 1.0)
-    # Products of huge entries would overflow: powers of two, which leave all digits as they are, bring them near 1.
+    # Scaling by powers of two, which is exact, prevents an overflow of products of large entries.
     half = np.frexp(diagonal)[1] // 2
     diagonal, omega = np.ldexp(diagonal, -2 * half), np.ldexp(omega, -np.add.outer(half, half))
-    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0  # not -0.0 where there is no edge
+    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     np.fill_diagonal(result, 1.0)
     return result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskGraph:
-    r"""An undirected graph over tasks, its edges weighted by partial correlations.
+    r"""An undirected graph over tasks with partial correlations as edge weights.
 
     Parameters
     ----------
@@ -102,20 +102,20 @@ class TaskGraph:
     adjacency : (K, K) bool
         Symmetric, without self-loops.
     weights : (K, K)
-        Symmetric, in [-1, 1]; read on the edges only, and 0 elsewhere. For a learned precision :math:`\Omega` the
-        weight of edge (i, j) is the partial correlation
+        Symmetric, in [-1, 1]. Entries without an edge are set to 0. For a learned precision :math:`\Omega` the weight
+        of edge (i, j) is the partial correlation
         :math:`-\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}`.
     confidence : (K, K), optional
-        How often each edge was selected, in [0, 1] (stability selection); kept for non-edges as well.
+        Selection frequency of each pair in [0, 1] (stability selection), also for pairs without an edge.
 
         For more than 2000 tasks `adjacency`, `weights` and `confidence` are SciPy csr_arrays.
     coordinates : (K, 2), optional
         Latitude and longitude of each task in degrees.
     evidence : GraphEvidence, optional
-        What the data say about relations and edges, for `relations`, ``edges(fdr=…)`` and `selected`; graphs of fitted
-        estimators have it. It plays no part in comparisons and is not written to JSON.
+        Test statistics for `relations`, ``edges(fdr=…)`` and `selected`. Graphs of fitted estimators have them.
+        Comparisons ignore them, and JSON does not contain them.
     false_edges : float, optional
-        How many edges are expected to be false at most (the bound of stability selection); tables of edges say it.
+        Upper bound on the expected number of false edges from stability selection. Tables of edges print it.
 
     References
     ----------
@@ -184,13 +184,13 @@ class TaskGraph:
         coordinates: ArrayLike | None = None,
         evidence: Evidence | LazyEvidence | None = None,
     ) -> TaskGraph:
-        """Read the graph off a precision matrix: an edge where the size of the partial correlation exceeds `tol`."""
-        check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
+        """Build a graph from a precision matrix; pairs whose partial correlation exceeds `tol` in size are edges."""
+        check_number("tol", tol, low=0, remedy="Pairs with a larger |partial correlation| are edges.")
         weights = partial_correlation(precision)
         _require_semidefinite(weights)
         weights = with_diagonal(weights, 0.0)
         names = range(weights.shape[0]) if tasks is None else tasks
-        # The constructor makes arrays of what it is given; its fields are annotated as what they become.
+        # The constructor converts its arguments; the fields are annotated with their types after the conversion.
         return cls(names, abs(weights) > tol, weights, confidence, coordinates, evidence)  # type: ignore[arg-type]
 
     @classmethod
@@ -202,11 +202,13 @@ class TaskGraph:
     ) -> TaskGraph:
         """Build a graph from rows ``(task_i, task_j[, weight[, confidence]])``; a missing weight is 1.
 
-        Without `tasks`, the tasks are those that the edges name, in order of appearance.
+        Without `tasks`, the tasks are those of the edges in order of appearance.
         """
         rows = [tuple(row) for row in edges]
         if any(not 2 <= len(row) <= 4 for row in rows):
-            raise DataError("An edge is of another form; give rows (task_i, task_j[, weight[, confidence]]).")
+            raise DataError(
+                "An edge has fewer than 2 or more than 4 entries; give (task_i, task_j, weight, confidence)."
+            )
         known = [len(row) > 3 and row[3] is not None for row in rows]
         measured = any(known)
         if measured and not all(known):
@@ -248,25 +250,25 @@ class TaskGraph:
 
     @property
     def n_edges(self) -> int:
-        """Number of pairs that the graph joins."""
+        """Number of edges of the graph."""
         return count_entries(self.adjacency) // 2
 
     def index(self, task: Hashable) -> int:
-        """Return the place of a task in `tasks`."""
+        """Return the index of a task in `tasks`."""
         return _index(self._place, task)
 
     def edge_indices(self) -> tuple[Places, Places]:
-        """Return the ends (i < j) of every edge, strongest first, ties by position."""
+        """Return the ends (i < j) of each edge, strongest edges first; ties are ordered by position."""
         i, j = upper_pairs(self.adjacency)
         order = np.lexsort((j, i, -np.abs(entries_at(self.weights, i, j))))
         return i[order], j[order]
 
     @single_threaded
     def support(self, top: int | None = None) -> EdgeTable:
-        """Return the pairs that a penalised precision joins, or the `top` strongest, by falling size of their weights.
+        """Return the pairs with a non-zero penalised precision, or the `top` strongest, by falling size of the weight.
 
-        They are what served prediction, not a test: `edges` and `relations` list what can be told from chance. The
-        graph of a Bayesian fit has no support.
+        The penalty was chosen for prediction, so that the support is not the result of a test. `edges` and `relations`
+        list the significant pairs. The graph of a Bayesian fit has no support.
         """
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all pairs")
@@ -285,23 +287,23 @@ class TaskGraph:
     def edges(
         self, top: int | None = None, *, fdr: float | None = None, method: str = "bh"
     ) -> EdgeTable | RelationTable:
-        """Return the conditional edges that can be told from chance: pairs that stay correlated given all other tasks.
+        """Return the significant conditional edges: pairs of tasks that are correlated given all other tasks.
 
         Parameters
         ----------
         top : int, optional
-            So many rows at most.
+            Maximum number of rows.
         fdr : float
-            False discovery rate: the expected share of pairs in the table that are no edges. Without it the answer is
-            that of `support`, for one more release.
+            False discovery rate: the expected share of pairs in the table that are not edges. Without it the method
+            returns `support`, for one more release.
         method : {"bh", "by"}
             As for `relations`. See `mssl.graph.tests`.
         """
         if fdr is None:
-            told = (
+            warning = (
                 "edges() without fdr= is now support(); from 0.3 on it lists the tested edges, as edges(fdr=0.1) does."
             )
-            warn(told, FutureWarning)
+            warn(warning, FutureWarning)
             return self.support(top)
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all edges")
@@ -309,14 +311,15 @@ class TaskGraph:
 
     @single_threaded
     def relations(self, fdr: float = 0.1, method: str = "bh") -> RelationTable:
-        """Return the pairs of tasks whose weights (or residuals) are correlated: who belongs together.
+        """Return the pairs of tasks whose weights (or residuals) are significantly correlated.
 
         Parameters
         ----------
         fdr : float
             False discovery rate: the expected share of pairs in the table that are not related. 1 gives all pairs.
         method : {"bh", "by"}
-            Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's: valid under any dependence, finds less.
+            Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's, which is valid under any dependence of the
+            tests and has less power.
 
         Examples
         --------
@@ -331,21 +334,21 @@ class TaskGraph:
 
     @single_threaded
     def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
-        """Test by permutations whether the tasks have any relation at all.
+        """Test by permutations whether any tasks are related.
 
-        A small p says that some tasks are related, not which: that is what `relations` lists.
+        A small p-value says that some tasks are related, but not which ones; `relations` lists them.
 
         Parameters
         ----------
         n_permutations : int
-            Permutations; each takes as long as the first call of `relations`.
+            Number of permutations. Each takes as long as the first call of `relations`.
         random_state : int, Generator or None
             Seed of the permutations.
 
         Returns
         -------
         GlobalTest
-            ``p`` by permutation, ``analytic`` as the tables have it, and ``n_permutations``.
+            ``p`` by permutation, ``analytic`` as in the tables, and ``n_permutations``.
 
         Examples
         --------
@@ -358,14 +361,14 @@ class TaskGraph:
         self._evidence()
         if not isinstance(self.evidence, LazyEvidence | Untested):
             raise DataError(
-                "This graph came without the data, which the test permutes. Use the graph_ of an estimator that was "
+                "This graph does not hold the data, which the test permutes. Use the graph_ of an estimator that was "
                 "fitted in this process."
             )
         return self.evidence.global_test(n_permutations, random_state)
 
     @single_threaded
     def selected(self, fdr: float = 0.1, level: str = "relations", method: str = "bh") -> TaskGraph:
-        """Return the graph of the pairs that can be told from chance: all relations, or the conditional edges.
+        """Return the graph of the significant pairs: all relations, or the conditional edges.
 
         Parameters
         ----------
@@ -382,20 +385,19 @@ class TaskGraph:
 
     @property
     def untested(self) -> str:
-        """Why no pair of tasks is tested (too few columns vary within tasks); empty where pairs are."""
+        """Reason why no pair of tasks is tested (too few columns vary within tasks); empty if pairs are tested."""
         return self.evidence.untested if isinstance(self.evidence, Untested) else ""
 
     def test_overall(self) -> None:
-        """Make a short `global_test` where there are relations and it takes under two seconds; tables then print it."""
+        """Run a short `global_test`, which tables then print, if there are relations and it takes under two seconds."""
         if isinstance(self.evidence, LazyEvidence):
             self.evidence.test_overall()
 
     def _evidence(self) -> Evidence:
         if self.evidence is None:
             raise DataError(
-                "This graph came without the data's evidence, so that nothing is known about its error. Use the graph_ "
-                "of a fitted estimator, or of a model file of version 0.2 or later; with more than 500 tasks, one that "
-                "was saved after relations() was asked for."
+                "This graph holds no test statistics of the data. Use the graph_ of a fitted estimator, or of a model "
+                "file of version 0.2 or later. With more than 500 tasks, call relations() before you save the model."
             )
         return self.evidence.resolve()
 
@@ -404,7 +406,7 @@ class TaskGraph:
         return np.asarray(self.adjacency.sum(axis=1), dtype=np.intp)
 
     def density(self) -> float:
-        """Return the share of possible edges that are there (0 for fewer than two tasks)."""
+        """Return the number of edges divided by the number of pairs (0 for fewer than two tasks)."""
         pairs = len(self) * (len(self) - 1) // 2
         return self.n_edges / pairs if pairs else 0.0
 
@@ -435,10 +437,10 @@ class TaskGraph:
         return by_size(labels)
 
     def communities(self, resolution: float = 1.0) -> list[list[Hashable]]:
-        r"""Return communities that make the modularity of the \|weights\| large, largest first.
+        r"""Return communities with a high modularity of the \|weights\|, largest first.
 
-        Louvain's method with a fixed visiting order: the same graph gives the same answer. An isolated
-        task is a community of its own, and no community spans two components.
+        The method is Louvain's with a fixed visiting order, so that the result is deterministic. An isolated task
+        forms its own community, and no community spans two components.
 
         References
         ----------
@@ -454,7 +456,7 @@ class TaskGraph:
         return groups
 
     def subgraph(self, tasks: Iterable[Hashable]) -> TaskGraph:
-        """Return the graph on some tasks, in the order given."""
+        """Return the graph on a subset of the tasks, in the given order."""
         keep = [self.index(task) for task in tasks]
         adjacency, weights, confidence = (None if table is None else table[keep][:, keep] for table in self._tables)
         names, places = tuple(self.tasks[k] for k in keep), None if self.coordinates is None else self.coordinates[keep]
@@ -466,8 +468,8 @@ class TaskGraph:
         check_number("min_weight", min_weight, low=0)
         check_number("min_confidence", min_confidence, low=0)
         if min_confidence > 0 and self.confidence is None:
-            remedy = "StabilitySelection measures them."
-            raise refused("min_confidence", min_confidence, "without selection frequencies 0 is allowed", remedy)
+            remedy = "StabilitySelection measures the frequencies."
+            raise refused("min_confidence", min_confidence, "without selection frequencies only 0 is allowed", remedy)
         i, j = upper_pairs(self.adjacency)
         keep = np.abs(entries_at(self.weights, i, j)) >= min_weight
         if self.confidence is not None:
@@ -476,10 +478,10 @@ class TaskGraph:
         return replace(self, adjacency=pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self)))
 
     def compare(self, other: TaskGraph | ArrayLike) -> GraphComparison:
-        """Compare the edges with a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
+        """Compare the edges with those of a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
 
-        Signs and weights play no part. Where there is nothing to be wrong about (no edge claimed, or none
-        to find), precision or recall is 1.
+        Signs and weights are ignored. Without edges in this graph the precision is 1; without edges in the reference
+        the recall is 1.
         """
         if isinstance(other, TaskGraph):
             if set(other.tasks) != set(self.tasks):
@@ -507,9 +509,9 @@ class TaskGraph:
         return graph
 
     def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
-        """Return the edges as CSV text (isolated tasks have no row), and write it to `path` if given.
+        """Return the edges as CSV text (isolated tasks have no row), and write it to `path` if one is given.
 
-        Names that could act as formulas or on a terminal are made safe with a warning; see `EdgeTable.to_csv`.
+        Names that could act as formulas or terminal commands are made safe with a warning; see `EdgeTable.to_csv`.
         """
         return self.support().to_csv(path, safe=safe)
 
@@ -543,7 +545,7 @@ class TaskGraph:
         return str(self._html())
 
     def _html(self) -> Html:
-        """The drawing and the edges as markup."""
+        """Return the drawing and the edges as HTML."""
         from mssl.graph.geometry import graph_svg
 
         look = "display:flex;gap:1em;flex-wrap:wrap"
@@ -564,8 +566,8 @@ def _task_names(tasks: Iterable[Hashable]) -> tuple[Hashable, ...]:
         distinct = len(set(names))
     except TypeError as error:
         raise DataError(f"A task name is not hashable ({error}); give text, numbers or tuples.") from error
-    if any(name != name for name in names):  # NaN alone differs from itself
-        raise DataError("A task is named NaN, which equals nothing; give each task a name that equals itself.")
+    if any(name != name for name in names):  # Only NaN differs from itself.
+        raise DataError("A task is named NaN, which does not equal itself; give each task another name.")
     if distinct < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise DataError(f"The task name {twice!r} occurs more than once; give each task another name.")
@@ -573,16 +575,16 @@ def _task_names(tasks: Iterable[Hashable]) -> tuple[Hashable, ...]:
 
 
 def _related(labels: Places) -> list[Places]:
-    """The members of each component of two tasks or more, 0 being the label of the largest."""
+    """Return the members of each component with at least two tasks, largest component first."""
     n = int((np.bincount(labels, minlength=1) > 1).sum())
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
 
 
 def _matrix(values: ArrayLike, K: int | None, name: str, read: TaskMatrix | float = 1.0) -> TaskMatrix:
-    """A parameter as a symmetric matrix of numbers, of its own: an array, or a csr_array for many tasks.
+    """Return a copy of a parameter as a symmetric matrix of numbers: an array, or a csr_array for many tasks.
 
-    Of its entries those are read where ``read`` is not zero; the others are 0.
+    Entries where ``read`` is zero are set to 0.
     """
     try:
         matrix: TaskMatrix = (
@@ -599,15 +601,15 @@ def _matrix(values: ArrayLike, K: int | None, name: str, read: TaskMatrix | floa
         matrix = sparse.csr_array(matrix)
     elif sparse.issparse(matrix):
         matrix = matrix.toarray()
-    matrix = read * matrix + 0.0  # adding 0.0 turns the -0.0 of entries that are not read into 0.0
+    matrix = read * matrix + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     gap = largest_entry(matrix - matrix.T)
     if gap > _SYMMETRY * largest_entry(matrix):
-        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give (A + A.T) / 2 if that is meant.")
+        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give a symmetric one: (A + A.T) / 2.")
     return (matrix + matrix.T) / 2
 
 
 def _require_semidefinite(correlations: TaskMatrix) -> None:
-    """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
+    """Raise if 2I minus the partial correlations, which is the precision with a unit diagonal, is indefinite."""
     if sparse.issparse(correlations):
         for nodes in _related(by_size(connected_components(correlations, directed=False)[1])):
             _require_semidefinite(submatrix(correlations, nodes))
@@ -617,8 +619,8 @@ def _require_semidefinite(correlations: TaskMatrix) -> None:
         np.linalg.cholesky(scaled + _ROUNDED * np.eye(len(scaled)))
     except np.linalg.LinAlgError:
         raise DataError(
-            f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} once its diagonal is "
-            "scaled to 1), so that it is the inverse of no covariance; add to its diagonal, or give another matrix."
+            f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} with its diagonal "
+            "scaled to 1), so that it has no covariance matrix; add to its diagonal, or give another matrix."
         ) from None
 
 

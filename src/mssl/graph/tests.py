@@ -1,70 +1,73 @@
-r"""Which relations between tasks can be told from chance: two levels, each with its error.
+r"""Significance tests of the relations between tasks: marginal correlations and partial correlations.
 
-**What is tested.** *Relations* are pairs of tasks whose weights (or residuals) are correlated: who belongs together.
-*Conditional edges* are pairs that stay correlated when all other tasks are held fixed: what a graph of partial
-correlations draws. With d features there are at most d observations of either. Marginal correlations can be told from
-chance long before partial ones.
+**What is tested.** *Relations* are pairs of tasks whose weights (or residuals) are correlated. *Conditional edges* are
+pairs that are correlated given all other tasks; they are the edges of a graph of partial correlations. With d features
+there are at most d observations per pair. Marginal correlations need far fewer observations than partial ones to become
+significant.
 
 **Weights.** Task k has the information :math:`A_k = X_k^\top X_k/\sigma_k^2` and the score
-:math:`b_k = X_k^\top y_k/\sigma_k^2` (other losses: those of the quadratic near the fit). Where its weights are
-:math:`w_k \sim N(0, v_k I)`, the score :math:`g_k = (I + v_kA_k)^{-1}b_k` has the covariance
-:math:`H_k = (I + v_kA_k)^{-1}A_k`, and :math:`u_k = H_k^{-1/2}g_k` is white: prior and estimation error are both in it.
-Directions that the data do not inform drop out, so that fewer rows than features do no harm. The statistic of a pair
-is the score test of its covariance,
+:math:`b_k = X_k^\top y_k/\sigma_k^2`. For other losses than least squares they are those of the quadratic expansion at
+the fit. If the weights are :math:`w_k \sim N(0, v_k I)`, the score :math:`g_k = (I + v_kA_k)^{-1}b_k` has the
+covariance :math:`H_k = (I + v_kA_k)^{-1}A_k`. Then :math:`u_k = H_k^{-1/2}g_k` is white; it accounts for both the prior
+and the estimation error. Directions without information drop out, so that the test is valid with fewer rows than
+features. The statistic of a pair is the score test of its covariance,
 
 .. math:: r_{kl} = \frac{g_k \cdot g_l}{\|u_k\|\,\|H_k^{1/2} g_l\|}.
 
-Given task l it is the cosine between a fixed vector and a white one: without a relation
-:math:`r\sqrt{\nu-1}/\sqrt{1-r^2}` has Student's t distribution with :math:`\nu-1` degrees of freedom, exactly for
-Gaussian weights, where ν is the rank of :math:`A_k`. The larger p-value of the two roles counts. Where the same
-features are large in all tasks, fewer of them count: ν is divided by
-:math:`\kappa = \operatorname{mean}_{kl}\, \nu\sum_i u_{ki}^2 a_{li}^2 / (\|u_k\|^2\|a_l\|^2) \ge 1`, less what a
-correlation adds to it.
+Given task l the statistic is the cosine between a fixed vector and a white one. Without a relation
+:math:`r\sqrt{\nu-1}/\sqrt{1-r^2}` has Student's t distribution with :math:`\nu-1` degrees of freedom, where ν is the
+rank of :math:`A_k`. This is exact for Gaussian weights. Each task can have either role; the test uses the larger of the
+two p-values. If the same features are large in all tasks, the effective number of observations is smaller. Then ν is
+divided by :math:`\kappa = \operatorname{mean}_{kl}\, \nu\sum_i u_{ki}^2 a_{li}^2 / (\|u_k\|^2\|a_l\|^2) \ge 1`, minus
+the contribution of the correlation itself.
 
-**A mean that all tasks share** is a relation of all pairs. Relative to it the weights are :math:`w_k - m`. With
+**A shared mean** of all tasks is a relation of all pairs. Relative to it the weights are :math:`w_k - m`. With
 :math:`M = \sum_k H_k` and :math:`\hat m = M^{-1}\sum_k g_k` the score is
-:math:`g_k - H_k [I - (I + \tau^2 M)^{-1/2}]\,\hat m`. It takes out so much of :math:`\hat m` that what is left has the
-size of its estimation error. The scores are then again independent (subtracting all of :math:`\hat m` would
-correlate them by −1/(K − 1)). A common level of all pairs is looked for in the lower part of their z values (an
-empirical null). Where there is one, a relation has to be significant both ways, with the same sign.
+:math:`g_k - H_k [I - (I + \tau^2 M)^{-1/2}]\,\hat m`. This subtracts only a part of :math:`\hat m`; the remaining part
+is as large as its estimation error. The scores are then again independent (subtracting all of :math:`\hat m` would
+correlate them by −1/(K − 1)). A common level of all pairs is estimated from the lower part of their z values (an
+empirical null). If there is one, a relation must be significant both about zero and about the mean, with the same sign.
 
 **Rows that tasks share** correlate the errors of their weights. With the correlations ρ of the tasks' residuals the
-scores have the covariances :math:`(I + v_kA_k)^{-1} \rho_{kl} X_k^\top X_l / (\sigma_k\sigma_l) (I + v_lA_l)^{-1}`,
-which are whitened away, all tasks together, before anything is tested.
+scores have the covariances :math:`(I + v_kA_k)^{-1} \rho_{kl} X_k^\top X_l / (\sigma_k\sigma_l) (I + v_lA_l)^{-1}`.
+Before the tests, the scores of all tasks are whitened with these covariances.
 
-**Residuals** of n occasions count :math:`\nu_{kl} = (n - d - 1)(1 - \phi_k\phi_l)/(1 + \phi_k\phi_l)`, φ being their
-autocorrelations from one occasion to the next.
+**Residuals** of n occasions have :math:`\nu_{kl} = (n - d - 1)(1 - \phi_k\phi_l)/(1 + \phi_k\phi_l)` effective
+observations, where φ are the lag-1 autocorrelations.
 
-**Too few columns.** Weights of d columns are d observations of a pair: of one column every correlation is ±1, and of
-two its test knows next to nothing. With fewer than three columns that vary within tasks
+**Too few columns.** The weights of d columns are d observations of a pair. With one column every correlation is ±1, and
+with two columns the test has almost no power. With fewer than three columns that vary within tasks
 (:func:`mssl.data.columns.effective_columns`) no pair of weights is tested, and tables say so (:class:`Untested`).
 
-**Groups** are tasks that relations join which hold together, with a family-wise error of 10 % (Holm): among relations
-at a false discovery rate of 10 % a false one is likely, and one is enough to make two groups one.
+**Groups** are the connected components of the relations that are significant with a family-wise error of 10 % (Holm).
+The false discovery rate is too weak for groups: among relations at a rate of 10 % a false one is likely, and a single
+false relation merges two groups.
 
-**Conditional edges** are looked for inside the groups. A likelihood (:mod:`mssl.graph.information`), in which every
-direction of the weights has its own error, gives the partial correlations in a group of p tasks, and the number
-:math:`n_{kl}` of directions without error that would tell as much. They count :math:`n_{kl}(\nu - p +
-2)/\operatorname{rank} A_k` observations: without errors ν less the other tasks of the group, as in the t test of a
-partial correlation.
+**Conditional edges** are tested within the groups. A likelihood (:mod:`mssl.graph.information`) models the error of
+each direction of the weights. It estimates the partial correlations in a group of p tasks, and the number
+:math:`n_{kl}` of error-free directions with the same information. The test uses :math:`n_{kl}(\nu - p +
+2)/\operatorname{rank} A_k` observations. Without errors this is ν minus the number of other tasks in the group, as in
+the t test of a partial correlation.
 
-*Residuals, and groups too large for a likelihood*: with the reliabilities :math:`\lambda_k` (share of the variance of
-an estimated weight that is not error, 1 for residuals) the correlations are :math:`C = \Lambda^{-1/2}(R - I +
-\Lambda)\Lambda^{-1/2}`, with the inverse Θ in the group. The statistic is :math:`-\Theta_{ij}/\sqrt{B_{ii}B_{jj}}` with
-:math:`B = \Theta(C + \Lambda^{-1} - I)\Theta`, in which the errors count, and ν less p − 2. With fewer than 2p
-observations, and at least 100, Θ is the graphical lasso, de-sparsified: :math:`2\Theta - \Theta C\Theta` stands in the
-numerator. With still fewer no edge can be told from chance. Pairs of different groups are not tested.
+*Residuals, and groups that are too large for a likelihood*: the reliability :math:`\lambda_k` is the share of an
+estimated weight's variance that is not estimation error (1 for residuals). The correlations are :math:`C =
+\Lambda^{-1/2}(R - I + \Lambda)\Lambda^{-1/2}`, with the inverse Θ in the group. The statistic is
+:math:`-\Theta_{ij}/\sqrt{B_{ii}B_{jj}}` with :math:`B = \Theta(C + \Lambda^{-1} - I)\Theta`, which includes the errors,
+and ν − p + 2 observations. With fewer than 2p but at least 100 observations Θ is a de-sparsified graphical lasso:
+:math:`2\Theta - \Theta C\Theta` replaces Θ in the numerator. With still fewer observations no edge is significant.
+Pairs of different groups are not tested.
 
-**What is controlled.** Benjamini and Hochberg's procedure (``method="bh"``) holds the expected share of false rows in a
-table at ``fdr``. Correlations of independent tasks are pairwise independent, for which simulations (``docs/graph.md``)
-confirm it; ``method="by"`` (Benjamini and Yekutieli) holds it under any dependence and finds less.
+**Error control.** Benjamini and Hochberg's procedure (``method="bh"``) controls the expected share of false rows in a
+table at ``fdr``. Correlations of independent tasks are pairwise independent; simulations (``docs/graph.md``) confirm
+the control for them. ``method="by"`` (Benjamini and Yekutieli) controls the rate under any dependence and has less
+power.
 
-**The global test** asks whether there is any relation at all. Its p-value counts how often permuted data have a
-smallest q like the one found: the white scores of each task change places and signs (residuals: each task moves along
-by a number of occasions of its own), are transformed back, and everything is estimated again, the mean too. It checks
-the analytic p-values, and it errs at its own level where no tasks are related (weak control of the family-wise error).
-It says nothing about single pairs. Summaries, pages and commands print it beside a list of relations, where 19
-permutations take little time.
+**The global test** tests the hypothesis that no tasks are related. Its p-value is the share of permuted data with an
+equal or smaller minimal q. A permutation permutes the white scores of each task and flips their signs, transforms them
+back, and repeats the whole estimation, including the mean. Residuals are shifted circularly, each task by its own
+number of occasions. The test checks the analytic p-values. It controls the error if no tasks are related (weak control
+of the family-wise error), but says nothing about single pairs. Summaries, reports and commands print it next to a list
+of relations if 19 permutations take little time.
 
 References
 ----------
@@ -104,27 +107,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COVERAGE = 1 - FDR  # of the intervals in the tables
-_SMALLEST_RELIABILITY = 0.05  # Least reliability; below it errors have 20 times the weights' variance.
-SMALLEST_EIGENVALUE = 0.01  # Least eigenvalue of estimated correlations; errors of estimates may make smaller ones.
-_MANY = 100.0  # Observations that give the de-sparsified graphical lasso its limiting distribution.
-# Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
+COVERAGE = 1 - FDR  # Coverage of the intervals in the tables.
+# Lower bound of the reliability, a safeguard: at the bound the error variance is 20 times the variance of the weights.
+_SMALLEST_RELIABILITY = 0.05
+# Lower bound of the eigenvalues of estimated correlation matrices: a safeguard, since estimation errors may make them
+# indefinite.
+SMALLEST_EIGENVALUE = 0.01
+# Smallest number of observations for tests with the de-sparsified graphical lasso: with fewer its limiting distribution
+# is not accurate, and the test is not made.
+_MANY = 100.0
+# Largest number of operations of one permutation of the default global test. It trades time for the check: 0.1 s on one
+# core of 2.5 GHz, so that 19 permutations take under 2 s (measured for 10 to 1000 tasks with 4 to 100 features).
 _MOST_UNASKED = 1e8
-_PAIR = 6e3  # operations that a pair takes besides products of matrices, measured there with 100 tasks and more
-_MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
-MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
+_PAIR = 6e3  # Operations per pair apart from matrix products, measured on the same core with 100 and more tasks.
+_MOST_TASKS = 4000  # Largest number of tasks whose pairs are compared, a limit on memory: a dozen arrays of 128 MB.
+MOST_SAVED = 500  # Largest number of tasks whose evidence is always saved, a limit on the file: 4 MB.
 
 
 def adjusted_p(p: Array, method: str = "bh") -> Array:
-    """The smallest error rate at which each hypothesis is rejected.
+    """Return the smallest error rate at which each hypothesis is rejected.
 
     Parameters
     ----------
     p : ndarray of shape (m,)
         p-values.
     method : {"bh", "by", "holm"}
-        False discovery rate by Benjamini and Hochberg's procedure, or by Benjamini and Yekutieli's for any dependence,
-        which divides the rate by 1 + 1/2 + … + 1/m; or the family-wise error by Holm's.
+        Procedure. "bh" (Benjamini and Hochberg) and "by" (Benjamini and Yekutieli) control the false discovery rate;
+        "by" divides it by 1 + 1/2 + … + 1/m and is valid under any dependence. "holm" controls the family-wise error.
 
     Examples
     --------
@@ -143,16 +152,16 @@ def adjusted_p(p: Array, method: str = "bh") -> Array:
 
 
 class GlobalTest(NamedTuple):
-    """Whether there is any relation between tasks at all.
+    """Result of the test that no tasks are related.
 
     Attributes
     ----------
     p : float
-        Share of permuted data, the data themselves among them, whose smallest q is as small as the one found.
+        Share of permuted data sets, including the data themselves, whose smallest q is at most that of the data.
     analytic : float
-        The smallest q, which is the p-value of Simes' test: without any relation it should be like `p`.
+        The smallest q, which is the p-value of Simes' test. If no tasks are related it should be close to `p`.
     n_permutations : int
-        Permutations that were drawn.
+        Number of permutations.
     """
 
     p: float
@@ -162,23 +171,23 @@ class GlobalTest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GraphEvidence:
-    """What data say about the relations of K tasks, reduced to two numbers for every pair.
+    """Statistics for the tests of the relations of K tasks.
 
     Parameters
     ----------
     correlation : ndarray of shape (K, K)
-        r: correlations of what was estimated, with 1 on the diagonal.
+        r: correlations of the estimates, with 1 on the diagonal.
     freedom : ndarray of shape (K, K)
-        ν: without a relation r is distributed as the correlation of ν independent pairs of numbers of known mean.
+        ν: without a relation r is distributed as the correlation of ν independent pairs of numbers with known means.
     reliability : ndarray of shape (K,)
-        λ: share of the variance of the estimates that is not estimation error, 1 for residuals.
+        λ: share of the estimates' variance that is not estimation error; 1 for residuals.
     on : {"coef", "residual"}
         Whether weights or residuals are related.
     relative_to : {"zero", "mean", "both"}
-        What the relations of weights are relative to: zero, a mean that all tasks share, or both.
+        Reference point of the relations of weights: zero, the shared mean of all tasks, or both.
     partial, partial_freedom : ndarrays of shape (K, K), optional
-        Partial correlations of the weights, estimation error taken out, and how many observations of known mean they
-        stand for; these are 0 where no likelihood was climbed.
+        Partial correlations of the weights, corrected for estimation error, and their effective number of observations,
+        which is 0 for pairs without a likelihood.
     overall : float, optional
         p-value of the global test with 19 permutations.
 
@@ -209,11 +218,11 @@ class GraphEvidence:
                 check_array(name, vars(self)[name], (K, K))
 
     def resolve(self) -> GraphEvidence:
-        """The evidence itself, as evidence that is computed later answers."""
+        """Return the evidence itself; :class:`LazyEvidence` has the same method."""
         return self
 
     def subset(self, keep: Sequence[int] | Index) -> GraphEvidence:
-        """The evidence on some of the tasks; −1 stands for one of which nothing is known."""
+        """Return the evidence on a subset of the tasks; −1 stands for a task without any information."""
         keep = np.asarray(keep, dtype=np.int64)
 
         def chosen(values: Array, unknown: float = 0.0) -> Array:
@@ -226,13 +235,13 @@ class GraphEvidence:
         return GraphEvidence(*tables, self.on, self.relative_to, partial, counts)
 
     def with_unknown(self) -> GraphEvidence:
-        """The evidence with one more task, of which nothing is known."""
+        """Return the evidence with one additional task without any information."""
         return replace(self.subset([*range(len(self.reliability)), -1]), overall=self.overall)
 
     def table(
         self, tasks: Sequence[Hashable], level: str = "relations", fdr: float = 0.1, method: str = "bh"
     ) -> RelationTable:
-        """The pairs that are selected at a false discovery rate; 1 gives all pairs.
+        """Return the pairs that are significant at a false discovery rate; a rate of 1 returns all pairs.
 
         Parameters
         ----------
@@ -241,7 +250,7 @@ class GraphEvidence:
         level : {"relations", "edges"}
             Correlations, or partial correlations.
         fdr : float
-            In (0, 1].
+            False discovery rate in (0, 1].
         method : {"bh", "by"}
             See :func:`adjusted_p`.
         """
@@ -266,12 +275,12 @@ class GraphEvidence:
 
     @property
     def smallest_q(self) -> float:
-        """The smallest false discovery rate at which there is a relation: the p-value of Simes' test."""
+        """The smallest false discovery rate at which a relation is significant: the p-value of Simes' test."""
         return float(adjusted_p(self._relations[3]).min(initial=1.0))
 
     @property
     def _attenuation(self) -> Array:
-        """What estimation error leaves of a correlation, (K, K)."""
+        """Factor by which estimation error reduces each correlation, (K, K)."""
         root = np.sqrt(np.maximum(self.reliability, _SMALLEST_RELIABILITY))
         return np.multiply.outer(root, root)
 
@@ -280,7 +289,7 @@ class GraphEvidence:
         return _tested(self.correlation, self.freedom, self._attenuation)
 
     def groups_at(self, error: float) -> Index:
-        """Group of every task, as an integer: tasks that relations join which are all true but for this probability."""
+        """Return the group of each task by the relations that are significant at this family-wise error."""
         K = len(self.correlation)
         joined = np.zeros((K, K), dtype=bool)
         joined[np.triu_indices(K, 1)] = adjusted_p(self._relations[3], "holm") <= error
@@ -288,12 +297,12 @@ class GraphEvidence:
 
     @cached_property
     def groups(self) -> Index:
-        """The groups inside which conditional edges are looked for, with a family-wise error of 10 %."""
+        """Group of each task at a family-wise error of 10 %. Conditional edges are tested within groups."""
         return self.groups_at(FDR)
 
     @property
     def large_groups(self) -> list[Index]:
-        """The tasks of each group of more than two, in which partial correlations are not the correlations."""
+        """The tasks of each group of three or more; in smaller groups partial correlations equal correlations."""
         return [
             tasks for tasks in map(np.flatnonzero, self.groups == np.unique(self.groups)[:, None]) if len(tasks) > 2
         ]
@@ -311,19 +320,19 @@ class GraphEvidence:
 
     @property
     def typical(self) -> float:
-        """The median number of observations of a pair."""
+        """Median number of effective observations per pair."""
         return float(np.median(self.freedom[np.triu_indices(len(self.freedom), 1)]))
 
     @property
     def few(self) -> bool:
-        """Whether partial correlations take a sparse inverse: there are fewer than two observations for each task."""
+        """Whether partial correlations need a sparse inverse: there are fewer than two observations per task."""
         return self.typical < 2 * len(self.freedom)
 
     def _partial(self) -> tuple[Array, Array, Array]:
-        """Statistics of the partial correlations of one group: r, its freedom, and r by partial correlation."""
+        """Return r, its degrees of freedom, and its ratio to the partial correlation for the pairs of one group."""
         K, freedom = len(self.correlation), self.typical
         if self.few and freedom < _MANY:
-            # Fewer observations than this cannot tell partial correlations apart.
+            # With so few observations no partial correlation is significant.
             return np.zeros((K, K)), self.freedom, np.ones((K, K))
         C = np.clip(self.correlation / self._attenuation, -0.99, 0.99)
         np.fill_diagonal(C, 1.0)
@@ -333,7 +342,7 @@ class GraphEvidence:
             theta = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T
             direct, used = theta, K - 2.0
         else:
-            # The penalty is what chance reaches in one pair of each task.
+            # The penalty is the size that chance correlations reach in about one pair per task.
             penalty = min(np.sqrt(np.log(K) / freedom), 0.99)
             theta = np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
             direct, used = 2 * theta - theta @ C @ theta, float(np.median(np.count_nonzero(theta, axis=1)))
@@ -345,17 +354,17 @@ class GraphEvidence:
 
 
 class Untested(NamedTuple):
-    """In the place of evidence, where there is nothing to test.
+    """Replacement for :class:`GraphEvidence` if no pair can be tested.
 
     Attributes
     ----------
     untested : str
-        Why.
+        The reason.
 
     Examples
     --------
-    >>> Untested("one row tells nothing").table("ab", "relations", 0.1, "bh")
-    one row tells nothing
+    >>> Untested("one row is not enough").table("ab", "relations", 0.1, "bh")
+    one row is not enough
     """
 
     untested: str
@@ -363,23 +372,23 @@ class Untested(NamedTuple):
     on: str = "coef"
 
     def table(self, tasks: Sequence[Hashable], level: str, fdr: float, method: str) -> RelationTable:
-        """An empty table, as of :meth:`GraphEvidence.table`, that says why."""
+        """Return an empty table with the reason; see :meth:`GraphEvidence.table`."""
         return RelationTable([], level, float(fdr), 0, method, untested=self.untested)
 
     def resolve(self) -> Untested:
-        """The same, as evidence that is computed later answers."""
+        """Return the object itself; :class:`LazyEvidence` has the same method."""
         return self
 
     def subset(self, keep: Sequence[int] | Index) -> Untested:
-        """The same for some of the tasks."""
+        """Return the object itself, which is valid for any subset of the tasks."""
         return self
 
     def with_unknown(self) -> Untested:
-        """The same for one more task."""
+        """Return the object itself, which is valid for any number of tasks."""
         return self
 
     def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
-        """Nothing is found in any permutation."""
+        """Return the p-value 1, since no permutation has a significant pair."""
         return GlobalTest(1.0, self.smallest_q, n_permutations)
 
 
@@ -387,21 +396,21 @@ Evidence = GraphEvidence | Untested
 
 
 def correlation_p(r: Array, freedom: Array) -> Array:
-    """Two-sided p-values of correlations r of ν pairs of numbers with known means; of one pair r is ±1 by itself."""
+    """Return two-sided p-values of correlations r of ν pairs of numbers with known means; for ν ≤ 1 they are 1."""
     left = np.maximum(freedom - 1, 0.5)
     r = np.clip(r, -1 + 1e-15, 1 - 1e-15)
     return np.where(freedom > 1, 2 * stdtr(left, -np.abs(r) * np.sqrt(left / (1 - r**2))), 1.0)
 
 
 def correlation_of(p: Array, sign: Array, freedom: Array) -> Array:
-    """The correlations that have these p-values and signs."""
+    """Return the correlations with these p-values and signs."""
     left = np.maximum(freedom - 1, 0.5)
     t = -stdtrit(left, np.clip(p, 1e-300, 1.0) / 2)
     return np.asarray(sign * t / np.sqrt(t**2 + left))
 
 
 def _tested(r: Array, freedom: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
-    """Estimates r/scale of all pairs, their intervals by Fisher's transformation of r, and p-values, from tables."""
+    """Return estimates r/scale of all pairs, their intervals by Fisher's transformation of r, and their p-values."""
     pairs = np.triu_indices(len(r), 1)
     r, freedom, scale = r[pairs], freedom[pairs], scale[pairs]
     z = np.arctanh(np.clip(r, -0.9999, 0.9999))
@@ -411,9 +420,9 @@ def _tested(r: Array, freedom: Array, scale: Array) -> tuple[Array, Array, Array
 
 
 class Later(SingleThreaded, ABC, Generic[T]):
-    """What is computed from what a fit keeps, when it is first asked for or written to a file.
+    """A result that is computed from a fit's data on first use, or when it is written to a file.
 
-    Copies and pickles compute nothing: they keep what it is computed from.
+    Copies and pickles do not compute it; they hold the data.
     """
 
     _found: T | None = None
@@ -422,13 +431,13 @@ class Later(SingleThreaded, ABC, Generic[T]):
     def _compute(self) -> T: ...
 
     def resolve(self) -> T:
-        """What is computed."""
+        """Compute the result, or return it if it was computed before."""
         if self._found is None:
             self._found = self._compute()
         return self._found
 
     def saved(self) -> T | None:
-        """What a file keeps: what is computed, or None where the data allow none."""
+        """Return the result for a file, or None if it cannot be computed from the data."""
         try:
             return self.resolve()
         except MSSLError:
@@ -437,17 +446,17 @@ class Later(SingleThreaded, ABC, Generic[T]):
 
 @dataclass(eq=False)
 class LazyEvidence(Later[Evidence]):
-    """Evidence that is computed when it is first asked for, or when it is saved.
+    """Evidence that is computed on first use, or when it is saved.
 
     Attributes
     ----------
     source : RelationInput or Residuals
-        What is kept of the data.
+        The data from which the evidence is computed.
     n_tasks : int
-        Number of tasks. Of more than 500, files and pickles keep the evidence where it was asked for before, and not
-        its source.
+        Number of tasks. With more than 500 tasks, files and pickles hold the evidence if it was computed before, and
+        never its source.
     unknown : int
-        Number of tasks that joined later, of which nothing is known.
+        Number of tasks that joined later, for which there is no information.
     """
 
     source: RelationInput | Residuals
@@ -460,20 +469,20 @@ class LazyEvidence(Later[Evidence]):
     def _compute(self) -> Evidence:
         if self.n_tasks > _MOST_TASKS:
             raise ParameterError(
-                f"There are {self.n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, since all "
-                "pairs are compared. Fit the tasks in question alone."
+                f"There are {self.n_tasks} tasks; relations are tested for at most {_MOST_TASKS}, since all pairs are "
+                "compared. Fit a subset of the tasks."
             )
         return self._widened(self.source.read().evidence())
 
-    def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # of the tasks that joined later nothing is known
+    def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # Adds the tasks that joined later.
         return evidence.subset([*range(len(evidence.reliability)), *[-1] * self.unknown])
 
     def with_unknown(self) -> LazyEvidence:
-        """The evidence with one more task, of which nothing is known."""
+        """Return the evidence with one additional task without any information."""
         return LazyEvidence(self.source, self.n_tasks + 1, self.unknown + 1)
 
     def saved(self) -> Evidence | None:
-        """As of :class:`Later`, with what summaries print."""
+        """Return the evidence for a file, with the p-value of the global test that summaries print."""
         if self._found is None and self.n_tasks > MOST_SAVED:
             return None
         if super().saved() is not None:
@@ -481,18 +490,18 @@ class LazyEvidence(Later[Evidence]):
         return self._found
 
     def global_test(self, n_permutations: int = 199, random_state: int | np.random.Generator | None = 0) -> GlobalTest:
-        """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
+        """Test whether any tasks are related; see :meth:`mssl.TaskGraph.global_test`."""
         n = check_whole_number("n_permutations", n_permutations, low=1)
         random = np.random.default_rng(random_state)
         found = self.resolve().smallest_q
-        if found >= 1:  # permuted data have no larger q
+        if found >= 1:  # Permuted data cannot have a larger q.
             return GlobalTest(1.0, found, n)
         data = self.source.read()
         chance = [self._widened(data.permuted(random).evidence()).smallest_q for _ in range(n)]
         return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
     def test_overall(self) -> None:
-        """Keep the p-value of a short global test, where there are relations and the test takes little time."""
+        """Compute and keep the p-value of a short global test if there are relations and the test is fast."""
         found = self.resolve()
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
@@ -510,24 +519,24 @@ class Residuals(NamedTuple):
     Attributes
     ----------
     values : ndarray of shape (K, n)
-        Residuals in the order of the occasions; NaN where there is none.
+        Residuals in the order of the occasions; NaN for missing ones.
     used : float
-        Parameters that were fitted to each task.
+        Number of fitted parameters per task.
     """
 
     values: Array
     used: float = 0.0
 
     def read(self) -> Residuals:
-        """These are the residuals."""
+        """Return the residuals."""
         return self
 
     def operations(self) -> float:
-        """Those of products of all pairs."""
+        """Return the number of operations for the products of all pairs."""
         return float(len(self.values) * self.values.size)
 
     def evidence(self) -> GraphEvidence:
-        """What the residuals say about the relations of their tasks."""
+        """Return the evidence on the relations of the residuals."""
         known = np.isfinite(self.values)
         E = np.where(known, self.values, 0.0)
         counts = known.astype(float) @ known.T
@@ -544,7 +553,7 @@ class Residuals(NamedTuple):
         return GraphEvidence(r, freedom, np.ones(len(E)), "residual")
 
     def permuted(self, random: np.random.Generator) -> Residuals:
-        """Each task moved along by a number of occasions of its own, ends joined: autocorrelations stay."""
+        """Shift each task's residuals circularly by a random number of occasions, which keeps autocorrelations."""
         steps = random.integers(self.values.shape[1], size=len(self.values)).tolist()
         rows = [np.roll(row, step) for row, step in zip(self.values, steps, strict=True)]
         return self._replace(values=np.stack(rows))
