@@ -111,9 +111,9 @@ class DenseBlocks:
         return runs
 
     def _sums(self, stack: Array, values: Array, tasks: slice) -> Array:
-        """Σ_i v_i a_i for each task of a stack and a flat vector v."""
-        table = values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(len(stack), -1, 1)
-        return np.asarray(np.matmul(stack, table)[:, :, 0])
+        """Σ_i v_i a_i for each task of a stack, (k, d) for a flat vector v and (k, d, T) for a table of T vectors."""
+        table = values[..., self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(-1, len(stack), stack.shape[2])
+        return np.matmul(stack, table.transpose(1, 2, 0)).reshape(len(stack), self.d, *values.shape[:-1])
 
     def _table(self, c: Array, tasks: slice) -> tuple[Array, bool]:
         """Weights of the rows of a stack as (tasks, 1, n), and whether all rows of each task have the same weight."""
@@ -247,7 +247,7 @@ class SparseBlocks:
         return np.asarray(self.matrix @ W.ravel())
 
     def transposed(self, r: Array) -> Array:
-        return np.asarray(self.matrix.T @ r).reshape(-1, self.d)
+        return np.asarray(self.matrix.T @ r.T).reshape(-1, self.d, *r.shape[:-1])
 
     def gram(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i r_i a_i per task."""
@@ -403,8 +403,8 @@ class Design:
         return np.repeat(values, self.n_rows)
 
     def task_sums(self, r: Array) -> Array:
-        """Sum a flat vector over the rows of each task: (N,) → (K,)."""
-        return np.asarray(np.add.reduceat(r, self.offsets[:-1]))
+        """Sum flat vectors over the rows of each task: ([T,] N) → ([T,] K)."""
+        return np.asarray(np.add.reduceat(r, self.offsets[:-1], axis=-1))
 
     @property
     def _single(self) -> Array:
@@ -419,10 +419,10 @@ class Design:
         return flat
 
     def backproject(self, r: Array) -> Array:
-        """X̃_kᵀ r_k for all tasks: (N,) → (K, d)."""
+        """X̃_kᵀ r_k for all tasks: (N,) → (K, d), and (T, N) → (K, d, T) unless the design is shared."""
         out = self.stored_sums(r)
         if self.shift is not None:
-            out -= self.shift * self.task_sums(r)[:, None]
+            out -= (self.shift.T * self.task_sums(r)[..., None, :]).T
         return out
 
     def stored_dot(self, W: Array) -> Array:
