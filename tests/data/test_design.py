@@ -102,7 +102,7 @@ def test_columns_hold_the_stored_features(make):
                 column = np.zeros(design.offsets[-1])
                 rows = row_start[k] + (indices[lo:hi] if is_sparse else np.arange(hi - lo))
                 column[rows] = data[lo:hi]
-                np.testing.assert_allclose(column, design.stored_dot(W), atol=1e-14)
+                np.testing.assert_allclose(column, design.stored.dot(W), atol=1e-14)
 
 
 def test_common_weights_give_one_gram():

@@ -80,7 +80,8 @@ class DenseBlocks:
             # Larger steps have strides so long that every number misses the cache.
             for lo in range(0, rows.shape[1], step):
                 stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
-            table, even = blocks._table(weights, tasks)
+            table = blocks._table(weights, tasks)
+            even = _are_even(table)
             # NumPy sums in pairs; the mean then has enough digits to show that a column is constant.
             sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
             means[tasks] = sums / np.where(totals[tasks] > 0, totals[tasks], 1.0)
@@ -110,15 +111,10 @@ class DenseBlocks:
             start = stop
         return runs
 
-    def _sums(self, stack: Array, values: Array, tasks: slice) -> Array:
-        """Σ_i v_i a_i for each task of a stack, (k, d) for a flat vector v and (k, d, T) for a table of T vectors."""
-        table = values[..., self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(-1, len(stack), stack.shape[2])
-        return np.matmul(stack, table.transpose(1, 2, 0)).reshape(len(stack), self.d, *values.shape[:-1])
-
-    def _table(self, c: Array, tasks: slice) -> tuple[Array, bool]:
-        """Weights of the rows of a stack as (tasks, 1, n), and whether all rows of each task have the same weight."""
-        table = c[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, 1, -1)
-        return table, bool(np.all(table == table[:, :, :1]))
+    def _table(self, values: Array, tasks: slice) -> Array:
+        """The entries of flat vectors, ([T] N), that belong to the rows of a stack: (tasks, T, n)."""
+        rows = values.reshape(-1, self.bounds[-1])[:, self.bounds[tasks.start] : self.bounds[tasks.stop]]
+        return rows.reshape(len(rows), tasks.stop - tasks.start, -1).transpose(1, 0, 2)
 
     def divide(self, scales: Array) -> None:
         if np.any(scales != 1):
@@ -131,14 +127,14 @@ class DenseBlocks:
         return np.max(ends, axis=(0, 1))
 
     def squares_about(self, means: Array, c: Array) -> Array:
-        """Σ_i c_i (a_ij − mean_j)² per task: (K, d)."""
-        out = np.empty((len(self.bounds) - 1, self.d))
+        """Σ_i c_i (a_ij − mean_j)² per task and vector of weights: ([T] N) → (K T, d)."""
+        parts = []
         for tasks, stack in self.stacks():
             part = stack - means[tasks, :, None] if np.any(means[tasks]) else stack
-            table, even = self._table(c, tasks)
-            sums = np.vecdot(part, part) * table[:, 0, :1] if even else np.einsum("kdn,kdn,kjn->kd", part, part, table)
-            out[tasks] = sums
-        return out
+            table = self._table(c, tasks)
+            sums = np.vecdot(part, part)[:, None] * table[:, :, :1] if _are_even(table) else table @ (part**2).mT
+            parts.append(sums.reshape(-1, self.d))
+        return np.concatenate(parts)
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
         """Set columns that are constant up to rounding to exactly zero."""
@@ -148,10 +144,14 @@ class DenseBlocks:
             column[np.abs(column) <= limit[k, j]] = 0.0
 
     def dot(self, W: Array) -> Array:
-        return np.concatenate([np.matmul(W[tasks, None, :], stack).ravel() for tasks, stack in self.stacks()])
+        """a_i · w for each task's rows and each of its T vectors of weights: (K T, d) → (N T,)."""
+        W = W.reshape(len(self.bounds) - 1, -1, self.d)
+        return np.concatenate([np.matmul(W[tasks], stack).ravel() for tasks, stack in self.stacks()])
 
     def transposed(self, r: Array) -> Array:
-        return np.concatenate([self._sums(stack, r, tasks) for tasks, stack in self.stacks()])
+        """Σ_i r_i a_i for each task and each of T flat vectors: ([T] N) → (K T, d)."""
+        sums = [np.matmul(self._table(r, tasks), stack.mT) for tasks, stack in self.stacks()]
+        return np.concatenate([part.reshape(-1, self.d) for part in sums])
 
     def gram(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i r_i a_i per task."""
@@ -163,9 +163,13 @@ class DenseBlocks:
 
         def fill(group: tuple[slice, Array]) -> None:
             tasks, stack = group
-            _weighted_products(stack, *self._table(c, tasks), out[tasks])
-            sums[tasks] = self._sums(stack, c, tasks)
-            products[tasks] = self._sums(stack, r, tasks)
+            weights, values = self._table(c, tasks), self._table(r, tasks)
+            even = _are_even(weights)
+            root = stack if even else stack * np.sqrt(weights)
+            np.matmul(root, root.mT, out=out[tasks])  # NumPy calls syrk for A Aᵀ.
+            if even:
+                out[tasks] *= weights[:, :, :1]
+            sums[tasks], products[tasks] = (np.matmul(table, stack.mT)[:, 0] for table in (weights, values))
 
         groups = list(self.stacks())
         if self.buffer.size * self.d >= _LARGE:
@@ -247,7 +251,7 @@ class SparseBlocks:
         return np.asarray(self.matrix @ W.ravel())
 
     def transposed(self, r: Array) -> Array:
-        return np.asarray(self.matrix.T @ r.T).reshape(-1, self.d, *r.shape[:-1])
+        return np.asarray(self.matrix.T @ r.ravel()).reshape(-1, self.d)
 
     def gram(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """Σ_i c_i a_i a_iᵀ, Σ_i c_i a_i and Σ_i r_i a_i per task."""
@@ -258,9 +262,8 @@ class SparseBlocks:
             block, weights = self.matrix[rows, k * d : (k + 1) * d], c[rows]
             # A sparse product costs about twenty times a dense one per multiplication.
             if 20.0 * block.nnz * block.nnz > (block.shape[0] * d) ** 2:
-                _weighted_products(
-                    np.ascontiguousarray(block.toarray().T)[None], weights[None, None], False, out[k : k + 1]
-                )
+                root = np.sqrt(weights) * block.toarray().T
+                np.matmul(root, root.T, out=out[k])
             else:
                 out[k] = (block.T @ (block * weights[:, None])).toarray()
         return out, self.transposed(c), self.transposed(r)
@@ -269,12 +272,9 @@ class SparseBlocks:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
 
 
-def _weighted_products(stack: Array, table: Array, even: bool, out: Array) -> None:
-    """Write Σ_i c_i x_i x_iᵀ of a (tasks, d, n) stack with weights (tasks, 1, n) to out; NumPy calls syrk for A Aᵀ."""
-    root = stack if even else stack * np.sqrt(table)
-    np.matmul(root, root.transpose(0, 2, 1), out=out)
-    if even:
-        out *= table[:, :, :1]
+def _are_even(table: Array) -> bool:
+    """Whether all rows of each task have the same weight."""
+    return bool(np.all(table == table[:, :, :1]))
 
 
 class Columns(NamedTuple):
@@ -311,7 +311,7 @@ class Design:
     scales : ndarray of shape (d,)
         The scales by which the features were divided.
     shift : ndarray of shape (K, d) or None
-        The implicit part of the centring of sparse features, in scaled units.
+        The implicit part of the centring of sparse features, in scaled units; None for dense features.
     stored : DenseBlocks or SparseBlocks
         The stored features: one block per task, or a single block if shared.
     """
@@ -367,8 +367,15 @@ class Design:
         >>> round(float(design.scales[0] ** 2), 12)
         2.5
         """
-        n, d = X.shape
-        shared, bounds = offsets is None, _bounds(n, offsets, n_tasks)
+        (n, d), shared = X.shape, offsets is None
+        bounds = np.asarray(n * np.arange((n_tasks or 0) + 1) if shared else offsets, dtype=np.int64)
+        if shared and (n_tasks is None or n_tasks < 1):
+            allowed = "give a whole number ≥ 1 for a shared design, or offsets"
+            raise refused("n_tasks", n_tasks, allowed, error=DataError)
+        rising = bounds.ndim == 1 and len(bounds) > 1 and bounds[0] == 0 and bool(np.all(np.diff(bounds) > 0))
+        if not shared and not (rising and bounds[-1] == n):
+            allowed = f"give numbers that rise from 0 to the number of rows, {n}, by at least one per task"
+            raise refused("offsets", offsets, allowed, error=DataError)
         K = len(bounds) - 1
         weights = np.ones(n) if row_weights is None else np.asarray(row_weights, dtype=float)
         if shared and (sparse.issparse(X) or np.any(weights.reshape(-1, n) != weights[:n])):
@@ -393,53 +400,30 @@ class Design:
         nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features, small=False)
         return replace(self, stored=nothing)
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the features are stored sparsely."""
-        return self.shift is not None
-
     def per_task(self, values: Array) -> Array:
         """Repeat one number per task over its rows: (K,) → (N,)."""
         return np.repeat(values, self.n_rows)
 
     def task_sums(self, r: Array) -> Array:
-        """Sum flat vectors over the rows of each task: ([T,] N) → ([T,] K)."""
-        return np.asarray(np.add.reduceat(r, self.offsets[:-1], axis=-1))
-
-    @property
-    def _single(self) -> Array:
-        """The rows of a shared design, (n, d)."""
-        return self.stored.buffer.reshape(self.n_features, -1).T  # type: ignore[union-attr]  # shared ones are dense
+        """Sum a flat vector over the rows of each task: (N,) → (K,)."""
+        return np.asarray(np.add.reduceat(r, self.offsets[:-1]))
 
     def predictor(self, W: Array) -> Array:
         """X̃_k w_k for all tasks: (K, d) → (N,)."""
-        flat = self.stored_dot(W)
+        flat = self.stored.dot(W)
         if self.shift is not None:
             flat = flat - self.per_task(np.einsum("kd,kd->k", self.shift, W))
         return flat
 
     def backproject(self, r: Array) -> Array:
-        """X̃_kᵀ r_k for all tasks: (N,) → (K, d), and (T, N) → (K, d, T) unless the design is shared."""
-        out = self.stored_sums(r)
+        """X̃_kᵀ r_k for all tasks, (N,) → (K, d), and for each of T flat vectors unless the design is shared."""
+        out = self.stored.transposed(r)
         if self.shift is not None:
-            out -= (self.shift.T * self.task_sums(r)[..., None, :]).T
+            out -= self.shift * self.task_sums(r.ravel())[:, None]
         return out
-
-    def stored_dot(self, W: Array) -> Array:
-        """A_k w_k with the stored columns, without the implicit shift: (K, d) → (N,)."""
-        W = np.ascontiguousarray(W)
-        return np.ascontiguousarray(W @ self._single.T).ravel() if self.shared else self.stored.dot(W)
-
-    def stored_sums(self, r: Array) -> Array:
-        """A_kᵀ r_k with the stored columns, without the implicit shift: (N,) → (K, d)."""
-        if self.shared:
-            return np.ascontiguousarray(r.reshape(self.n_tasks, -1) @ self._single)
-        return self.stored.transposed(r)
 
     def stored_squares(self, c: Array) -> Array:
         """Σ_i c_i a_ij² with the stored columns: (N,) → (K, d)."""
-        if self.shared:
-            return np.ascontiguousarray(c.reshape(self.n_tasks, -1) @ self._single**2)
         return self.stored.squares_about(np.zeros_like(self.centres) if self.shift is None else -self.shift, c)
 
     def gram(self, c: Array | None = None, *, intercept: bool = True) -> Array:
@@ -468,7 +452,7 @@ class Design:
         if self.shared:
             table = c.reshape(-1, int(self.offsets[1]))
             gram, sums, _ = map(np.concatenate, zip(*(self.stored.gram(row, row) for row in table), strict=True))
-            totals, products = table.sum(axis=1), sums if r is None else self.stored_sums(r)
+            totals, products = table.sum(axis=1), sums if r is None else self.stored.transposed(r)
         else:
             r = c if r is None else r
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
@@ -502,27 +486,14 @@ class Design:
     def columns(self) -> Columns:
         """Column-major storage for compiled kernels."""
         base = np.arange(self.n_tasks) * (0 if self.shared else self.n_features)
-        row_start = np.zeros_like(base) if self.is_sparse else self.offsets[:-1].copy()
-        return Columns(*self.stored.columns(), base, row_start, self.is_sparse)
+        is_sparse = self.shift is not None
+        row_start = np.zeros_like(base) if is_sparse else self.offsets[:-1].copy()
+        return Columns(*self.stored.columns(), base, row_start, is_sparse)
 
     def to_user(self, W: Array, b: Array) -> tuple[Array, Array]:
         """Coefficients (K, d) and intercepts (K,) in original units."""
         coef = W / self.scales
         return coef, b - np.einsum("kd,kd->k", self.centres, coef)
-
-
-def _bounds(n_given: int, offsets: Any, n_tasks: int | None) -> Index:
-    if offsets is None:
-        if n_tasks is None or n_tasks < 1:
-            raise refused(
-                "n_tasks", n_tasks, "give a whole number ≥ 1 for a shared design, or offsets", error=DataError
-            )
-        return n_given * np.arange(n_tasks + 1, dtype=np.int64)
-    bounds = np.asarray(offsets, dtype=np.int64)
-    if bounds.ndim != 1 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != n_given or np.any(np.diff(bounds) < 1):
-        allowed = f"give numbers that rise from 0 to the number of rows, {n_given}, by at least one per task"
-        raise refused("offsets", offsets, allowed, error=DataError)
-    return bounds
 
 
 def _divide_by_pooled_scale(stored: DenseBlocks | SparseBlocks, means: Array, centred: bool, weights: Array) -> Array:

@@ -507,7 +507,7 @@ def _of_cells(
     # The mean of deviations from the first value has more digits than the mean of the values.
     means = first + np.add.reduceat(c * (targets - first[:, place]), starts, axis=1) / n
     off = targets - means[:, place]
-    products = pieces.backproject(c * off).transpose(0, 2, 1)
+    products = pieces.backproject(c * off).reshape(len(starts), len(targets), -1)
     squares = np.add.reduceat(c * off**2, starts, axis=1)
 
     def spread(values: Array) -> Array:

@@ -168,7 +168,7 @@ class Occasions(NamedTuple):
     def of(cls, prepared: Prepared) -> Occasions | None:
         """Return the occasions of prepared data with paired rows; None if the rows are sparse."""
         data, design, near = prepared.data, prepared.design, prepared.rows
-        if data is None or design is None or design.is_sparse:
+        if data is None or design is None or design.shift is not None:
             return None
         weights = data.row_weights
         targets = data.y

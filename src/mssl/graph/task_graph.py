@@ -206,9 +206,7 @@ class TaskGraph:
         """
         rows = [tuple(row) for row in edges]
         if any(not 2 <= len(row) <= 4 for row in rows):
-            raise DataError(
-                "An edge has another form; give rows (task_i, task_j[, weight[, confidence]])."
-            )
+            raise DataError("An edge has another form; give rows (task_i, task_j[, weight[, confidence]]).")
         known = [len(row) > 3 and row[3] is not None for row in rows]
         measured = any(known)
         if measured and not all(known):

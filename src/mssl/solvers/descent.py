@@ -227,7 +227,7 @@ def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalt
     groups = independent_groups(coupling, len(rows.c) * loss.n_features)
 
     def run(n_sweeps: int, enough: float) -> tuple[int, float]:
-        v = rows.c * (rows.target - design.stored_dot(W))
+        v = rows.c * (rows.target - design.stored.dot(W))
         state = np.stack([np.einsum("kd,kd->k", rows.column_means, W), design.task_sums(v)], axis=1)
 
         def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:

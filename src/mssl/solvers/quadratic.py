@@ -69,7 +69,7 @@ class Rows:
     @cached_property
     def column_sums(self) -> Array:
         """Σ_i c_i a_ij with the stored columns, (K, d)."""
-        return self.design.stored_sums(self.c)
+        return self.design.stored.transposed(self.c)
 
     @cached_property
     def column_means(self) -> Array:
@@ -376,7 +376,7 @@ def make_quadratic(
             f"Grams would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
             "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room."
         )
-    if by_rows or (defer and common is None and not design.is_sparse and pays_in_sets(design)):
+    if by_rows or (defer and common is None and design.shift is None and pays_in_sets(design)):
         return Quadratic.of_rows(design, c, z, intercept, by_rows=by_rows)
     weights, scale = (c, None) if common is None else common
     source, target_means = _about_means(design, c, z, intercept)
