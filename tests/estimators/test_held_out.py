@@ -208,7 +208,7 @@ def test_where_nothing_was_held_out_the_reason_is_told():
     search = MSSLRegressorCV(
         param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=one
     ).fit(data.X, data.y, tasks=data.tasks)
-    with pytest.raises(AttributeError, match="no others to choose by"):
+    with pytest.raises(AttributeError, match="no other folds can choose"):
         _ = search.held_out_
     for model in (plain, search):
         assert not hasattr(model, "held_out_")

@@ -384,7 +384,7 @@ FAULTS = [
     Fault(
         "kinds of features are scored in units of their own",
         "model_selection/search.py",
-        "fold.noise = first.noise  # scores in the same units",
+        "fold.noise = first.noise  # The scores then have the same units.",
         "fold.noise = 1.0 * fold.noise",
         ("tests/model_selection/test_features.py",),
     ),

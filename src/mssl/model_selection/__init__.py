@@ -1,4 +1,4 @@
-"""Choosing the parameters: splitters, paths, cross-validation, stability selection."""
+"""Model selection: splitters, regularisation paths, cross-validation, stability selection."""
 
 from mssl.data.folds import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 from mssl.files.checkpoint import CheckpointError

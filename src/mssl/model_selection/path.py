@@ -1,4 +1,4 @@
-"""Paths of fits over λ and γ, for users."""
+"""Regularisation paths: fits along grids of λ and γ."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from mssl.solvers.base import Status
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Fits along a path.
+    """The fits of a regularisation path.
 
     Attributes
     ----------
     params : list of P dict
-        The parameters of each fit.
+        Parameters of each fit.
     coefs : ndarray of shape (P, K, d)
         Weights in the user's units.
     intercepts : ndarray of shape (P, K)
         Intercepts.
     precisions : ndarray of shape (P, K, K)
-        Task precisions, as the estimator's ``precision_``.
+        Task precision matrices, as in the estimator's ``precision_``.
     objectives, gaps : ndarrays of shape (P,)
-        F and its relative certificate.
+        Objective F of each fit, and its certified relative gap.
     converged : ndarray of bool of shape (P,)
-        Whether the certificate reached the tolerance.
+        Whether the gap is within the tolerance.
     tasks, features : tuple
         Names of tasks and features.
     """
@@ -63,11 +63,11 @@ class RegularizationPath:
         return f"RegularizationPath({len(self)} fits, {len(self.tasks)} tasks)"
 
     def values(self, name: str) -> Array:
-        """One parameter along the path, (P,)."""
+        """Return the values of one parameter along the path, (P,)."""
         return np.asarray([params[name] for params in self.params], dtype=float)
 
     def along(self, name: str) -> list[int]:
-        """The most fits that differ in one parameter alone."""
+        """Return the largest set of fits that differ only in this parameter."""
         others = [str({key: value for key, value in params.items() if key != name}) for params in self.params]
         most = max(others, key=Counter(others).__getitem__)
         return [point for point, rest in enumerate(others) if rest == most]
@@ -78,7 +78,7 @@ class RegularizationPath:
         return np.asarray([np.count_nonzero(np.triu(precision, 1)) for precision in self.precisions])
 
     def graph(self, point: int) -> TaskGraph:
-        """The task graph of one fit."""
+        """Return the task graph of one fit."""
         return TaskGraph.from_precision(self.precisions[point], tasks=list(self.tasks))
 
     @property
@@ -103,25 +103,25 @@ def regularization_path(
     n_points: int = 20,
     smallest: float = 0.01,
 ) -> RegularizationPath:
-    r"""Fit along λ (falling) × γ (falling) and, where given, coupling, variance floor and shrinkage.
+    r"""Fit along falling λ and falling γ and, if given, along prior strengths, variance floors and shrinkages.
 
     Parameters
     ----------
     X, y, tasks, sample_weight
         Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
     estimator : MSSLRegressor or MSSLClassifier, optional
-        Everything else; ``MSSLRegressor()`` by default.
+        Estimator with the other parameters; ``MSSLRegressor()`` by default.
     graph_penalties : array, optional
-        λ values; by default `n_points` from :math:`\lambda_{\max}` (of the fit at hand), where the graph is empty, down
-        to `smallest` times it.
+        Values of λ. By default there are `n_points` values from :math:`\lambda_{\max}`, where the graph is empty, down
+        to `smallest` times :math:`\lambda_{\max}`.
     coef_penalties : array or int, default=(0.0,)
-        γ values; a whole number n stands for n values from :math:`\gamma_{\max}` down to `smallest` times it.
+        Values of γ. A whole number n gives n values from :math:`\gamma_{\max}` down to `smallest` times it.
     couplings, variance_floors, shrinkages : array, optional
-        Further parameters; the estimator's own by default.
+        Values of further parameters; by default those of the estimator.
     n_points : int, default=20
         Length of the default λ grid.
     smallest : float, default=0.01
-        End of the default grids, relative to their beginning.
+        Ratio of the last to the first value of the default grids.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def regularization_path(
         lambdas = graph_penalties
         if lambdas is None:
             spec = configured(template, fixed).to_spec(data)
-            limit = graph_penalty_limit(whole.prepared(spec), spec) or 1.0  # where correlations end
+            limit = graph_penalty_limit(whole.prepared(spec), spec) or 1.0  # Correlations are at most 1.
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
@@ -178,7 +178,7 @@ def regularization_path(
 
 
 def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
-    """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
+    """Return a copy of the estimator, or raise if it has no λ and γ."""
     names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
     if not {"graph_penalty", "coef_penalty"} <= names:
         remedy = "A path follows graph_penalty and coef_penalty."

@@ -1,18 +1,18 @@
-"""Fits along chains, folds that they are scored on, and contests between settings.
+"""Fits along chains of settings, their scores on folds, and contests between settings.
 
-A chain holds everything fixed but λ, which falls: its first fit starts at the diagonal fixed point, where the graph
-is empty, and every further one at its predecessor. The start depends on γ, η and the shared mean, not on λ, so a chain
-computes it once. Chains themselves are independent: with another γ or η the fit starts anew, since weights that a
-stronger penalty has set to zero would stay there.
+The settings of a chain differ only in λ, which falls. The first fit starts at the diagonal fixed point, where the graph
+is empty, and each further fit at its predecessor. The start depends on γ, η and the shared mean, but not on λ, so that
+a chain computes it once. Chains are independent of each other. With another γ or η a fit does not use a warm start,
+since weights that a stronger penalty has set to zero would stay zero.
 
-For least squares a training part and its test deviance depend on the moments of the rows alone. Where cells of rows
-that are always in the same part have more rows than features, a few rows with the same moments take their place
-(:func:`compressed`), so that the cost of a search does not grow with n.
+For least squares a fit to a training part and its test deviance depend only on moments of the rows. A cell is a set of
+rows that are in the same part of every fold. If cells have more rows than features, a few rows with the same moments
+replace them (:func:`compressed`), so that the cost of a search does not grow with n.
 
-Test deviances are divided by each task's noise variance in the training part, moderated
-(:mod:`mssl.solvers.start`). The noise variance of all rows would be smallest for the tasks whose test rows a
-single-task fit happens to follow; these tasks would count most, and the search would share too little. The noise
-variance of the training part does not depend on the test rows. It is less certain, which is why it is moderated.
+Test deviances are divided by each task's moderated noise variance in the training part (:mod:`mssl.solvers.start`). The
+noise variance of all rows would be smallest for tasks whose test rows a single-task fit happens to follow. These tasks
+would have the largest weights, and the search would share too little. The noise variance of the training part does not
+depend on the test rows. Its estimate is less certain and is therefore moderated.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ E = TypeVar("E", bound=BaseEstimator)
 Params = dict[str, Any]
 Grids = dict[str, list[Any]]
 
-GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
+GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # Names of the parameter λ.
 
 
 class Dataset:
-    """Rows of a data set, all or some, prepared once for each kind of settings.
+    """All or some rows of a data set, which are prepared once for each kind of settings.
 
-    Another shared mean or tolerance costs nothing.
+    Settings that differ only in the shared mean or the tolerance use the same preparation.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Dataset:
     loss : Loss
         The loss.
     mask : ndarray of bool of shape (N,), optional
-        Which flat rows belong to it.
+        Mask of the flat rows that belong to this data set; by default all rows.
     """
 
     def __init__(self, data: TaskData, loss: Loss, mask: Mask | None = None) -> None:
@@ -99,7 +99,7 @@ class Dataset:
         return self.data if self.mask is None else subset(self.data, self.mask)
 
     def prepared(self, spec: FitSpec, *, filled: bool = True) -> Prepared:
-        """The data, ready to fit; missing targets are filled with what a first fit expects, or left out."""
+        """Return the prepared data. Missing targets are filled by a first fit, or left out if not ``filled``."""
         if filled and spec.has_gaps(self.data):
             if "gaps" not in self._known:
                 self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
@@ -112,19 +112,19 @@ class Dataset:
         if key not in self._known:
             settings.check(self.n_tasks)
             with warnings.catch_warnings():
-                if self.mask is not None:  # by chance a task's rows are of one class in some training part
+                if self.mask is not None:  # In a training part all rows of a task may have the same class by chance.
                     warnings.filterwarnings("ignore", "All targets of", UserWarning)
                 plain = replace(settings, shared_mean=False)
-                made = prepare(self.rows, spec.loss, plain, needs_start=needs_start, free_units=spec.free_units)
-            if not (on_residuals or made.rows is not None or made.base.by_rows):
-                # Grams have taken the place of the standardised features, a second copy of the data.
-                base = made.base.replaced(source=None) if made.base.formed else made.base
-                made = replace(made, base=base, design=made.design.without_rows(), data=None)
-            self._known[key] = made
+                prepared = prepare(self.rows, spec.loss, plain, needs_start=needs_start, free_units=spec.free_units)
+            if not (on_residuals or prepared.rows is not None or prepared.base.by_rows):
+                # Gram matrices replace the standardised features, which are a second copy of the data.
+                base = prepared.base.replaced(source=None) if prepared.base.formed else prepared.base
+                prepared = replace(prepared, base=base, design=prepared.design.without_rows(), data=None)
+            self._known[key] = prepared
         known = self._known[key]
         tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
-            tau /= known.unit**2  # given in the targets' units
+            tau /= known.unit**2  # The user gives it in the targets' units.
         return replace(known, mean_variance=tau, settings=settings)
 
 
@@ -148,50 +148,51 @@ class PathPoint(NamedTuple):
         return self.prepared.user_weights(self.result)
 
     def fitted(self, reader: MultiTaskEstimator, weights: Weights | None = None) -> MultiTaskEstimator:
-        """The estimator with this fit, and the input that another has read; weights are others where they are given.
+        """Return an estimator with this fit and the input of ``reader``, optionally with other weights.
 
-        The graph, and all that is told of the fit, are its own.
+        The graph and the diagnostics are always those of this fit.
         """
         model = self.model._same_input(reader)
         return model.from_spec(self.spec, self.data, self.prepared, self.result, weights)
 
 
 def mean_weights(kinds: Sequence[Sequence[Weights]]) -> Weights:
-    """The mean over kinds of features of the mean over fits.
+    """Return the mean over the kinds of features of the mean weights over fits.
 
-    The last kind has the most features. Those of the others are its first ones, and their weights of the rest are zero.
+    The last kind has the most features. The features of another kind are its first ones; weights of the remaining
+    features are zero.
     """
     means = [[np.mean(parts, axis=0) for parts in zip(*fits, strict=True)] for fits in kinds]
-    found = []
+    averages = []
     for parts in zip(*means, strict=True):
         gaps = [[(0, n - m) for n, m in zip(parts[-1].shape, part.shape, strict=True)] for part in parts]
-        found.append(np.mean([np.pad(part, gap) for part, gap in zip(parts, gaps, strict=True)], axis=0))
-    coef, intercept, mean = found
+        averages.append(np.mean([np.pad(part, gap) for part, gap in zip(parts, gaps, strict=True)], axis=0))
+    coef, intercept, mean = averages
     return coef, intercept, mean
 
 
 def follow(
     source: Dataset, template: MultiTaskEstimator, chain: Sequence[Params], warm: FitResult | None = None
 ) -> Iterator[PathPoint]:
-    """Fit settings that differ in λ alone one after the other, each from its predecessor where that helps.
+    """Fit settings that differ only in λ one after the other, with warm starts if they help.
 
     Parameters
     ----------
     source : Dataset
-        Gives prepared data.
+        The data.
     template : estimator
-        What is not in the settings.
+        Estimator with the parameters that are not in the settings.
     chain : sequence of dict
-        Parameters of the template.
+        Parameters of each fit.
     warm : FitResult, optional
-        What the first fit starts from.
+        Warm start of the first fit.
     """
     point: PathPoint | None = None
     for params in chain:
         model = configured(template, params)
         spec = model.to_spec(source)
         data, origin = source.data, None
-        if point is not None:  # F's constants are the same where the start does not depend on λ
+        if point is not None:  # If the start does not depend on λ, the constants of F are the same.
             warm = point.result if spec.structure.shares_start(point.spec.structure) else None
             origin = None if warm is None else (warm.scale, warm.W)
         if spec.has_gaps(data):
@@ -206,11 +207,11 @@ def follow(
 
 
 name_of = partial(json.dumps, sort_keys=True, default=repr)
-"""A name for settings or a chain of them, the same for equal ones."""
+"""Name of settings or of a chain of settings; equal settings have equal names."""
 
 
 def in_chains(settings: Iterable[Params]) -> list[list[Params]]:
-    """Settings in chains that differ in λ alone, which falls."""
+    """Return settings in chains that differ only in λ, which falls."""
     chains: dict[str, list[Params]] = {}
     for params in settings:
         rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
@@ -221,9 +222,9 @@ def in_chains(settings: Iterable[Params]) -> list[list[Params]]:
 
 
 def configured(template: E, params: Params) -> E:
-    """The template with other parameters; its parts are shared unless a parameter of a part changes.
+    """Return a copy of the template with other parameters. A part is copied only if one of its parameters changes.
 
-    A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, is the part's alpha.
+    A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, sets the part's alpha.
     """
     model = shallow_copy(template)
     for name, value in params.items():
@@ -239,10 +240,10 @@ def configured(template: E, params: Params) -> E:
 
 
 def graph_limit(source: Dataset, model: MultiTaskEstimator) -> float:
-    """λ_max at the start of an estimator's fit: cheap, and as accurate as a grid needs.
+    """Return λ_max at the start of an estimator's fit, which is cheap and accurate enough for a grid.
 
-    Without normalisation (the paper's formulation) λ changes the start as well; there it is found by fits, and any
-    number serves where all weights are zero, but 0, at which the objective has no minimum.
+    In the paper's formulation λ changes the start as well, so that fits determine λ_max. If all weights are zero, every
+    positive number is valid; 0 is not, since the objective has no minimum there.
     """
     spec = model.to_spec(source)
     if not spec.structure.prices_edges:
@@ -254,7 +255,7 @@ def graph_limit(source: Dataset, model: MultiTaskEstimator) -> float:
 
 
 def grid_values(values: Any, name: str) -> list[Any]:
-    """A grid as a list, or an error where it is empty."""
+    """Return a grid as a list, or raise if it is empty."""
     listed = list(values) if isinstance(values, list | tuple) else np.atleast_1d(values).tolist()
     listed = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not listed:
@@ -263,25 +264,25 @@ def grid_values(values: Any, name: str) -> list[Any]:
 
 
 class Fold(Dataset):
-    """A fold, whose default score is minus the mean over tasks of the scaled test deviance.
+    """A fold. By default the score is minus the mean over tasks of the scaled test deviance.
 
     Parameters
     ----------
     data : TaskData
         All rows.
     train, test : ndarray of bool of shape (N,)
-        Which flat rows belong to the two parts.
+        Masks of the flat rows of the two parts.
     loss : Loss
-        Whose deviance is the score, whatever loss the fits have.
+        Loss whose deviance is the score; the fits may have another loss.
     spec : FitSpec
-        What the units of the deviances are estimated with.
+        Specification of the fit that estimates the units of the deviances.
 
     Attributes
     ----------
     held_out : TaskData
         The test part.
     judge : Judge or None
-        What scores the fits instead.
+        Scorer that replaces the deviance.
     """
 
     judge: Judge | None = None
@@ -291,18 +292,18 @@ class Fold(Dataset):
         self.held_out, self.spec = subset(data, test, all_tasks=False), spec
 
     def scores(self, point: PathPoint, weights: Weights | None = None) -> tuple[float, float, Array]:
-        """How well a fit predicts the test part, with its own weights or others.
+        """Score the predictions of the test part, with the weights of the fit or with other weights.
 
-        A task's score is minus the mean deviance of its test rows over its dispersion in the training part.
+        A task's score is minus the mean deviance of its test rows, divided by its dispersion in the training part.
 
         Returns
         -------
         score : float
-            The mean of the scores of the single tasks, or what the judge says.
+            Mean of the tasks' scores, or the score of the judge.
         area : float
-            Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets.
+            Area under the ROC curve over the test rows of all tasks for labels; NaN for other targets.
         by_task : ndarray of shape (K,) or (0,)
-            The scores of the single tasks, NaN where a task has no test rows; none where a judge scores them together.
+            Scores of the single tasks, NaN for tasks without test rows; empty if a judge scores all tasks together.
         """
         part, loss, area, by_task = self.held_out, point.spec.loss, float("nan"), np.empty(0)
         if self.judge is None or self.loss.labels:
@@ -317,7 +318,7 @@ class Fold(Dataset):
                 area = area_under_curve(part.y, predictor, part.weights)
         if self.judge is not None:
             return self.judge.score(point.fitted(self.judge.reader, weights)), area, by_task
-        if type(loss) is type(self.loss):  # the same link: finite even where a mean rounds to an edge
+        if type(loss) is type(self.loss):  # The link is the same; this is finite even if a mean rounds to 0 or 1.
             deviance = self.loss.deviance_at(part.y, predictor)
         else:
             deviance = self.loss.deviance(part.y, loss.inverse_link(predictor))
@@ -325,7 +326,7 @@ class Fold(Dataset):
         return float(by_task[~np.isnan(by_task)].mean()), area, by_task
 
     def base_deviance(self) -> float:
-        """Of labels the mean over tasks of the test rows' deviance by the training rows' base rates alone."""
+        """Return the mean over tasks of the test deviance of the training rows' base rates, for labels."""
         part, train = self.held_out, self.rows
         rate = task_means(train.y, train.task_of_row, train.weights, self.n_tasks)[part.task_of_row]
         rate = np.clip(rate, 1e-15, 1 - 1e-15)
@@ -335,12 +336,12 @@ class Fold(Dataset):
     def noise(self) -> Array:
         """Dispersion of each task in the training part, in the targets' units.
 
-        Targets that are constant there tell no unit: such tasks have the geometric mean of the others'.
+        Tasks with constant targets have the geometric mean of the other tasks' dispersions.
         """
         estimated = isinstance(self.spec.settings.noise, str)
         if estimated and not self.loss.has_dispersion:
             return np.ones(self.n_tasks)
-        known = self.prepared(self.spec, filled=False)  # of known targets: expected ones vary less
+        known = self.prepared(self.spec, filled=False)  # Filled targets would vary less than observed ones.
         noise = known.noise
         if estimated and known.spectra is not None:
             varies = known.spectra.target_squares > 0
@@ -350,16 +351,16 @@ class Fold(Dataset):
 
 @dataclass(eq=False)
 class Judge:
-    """A scikit-learn scorer, and the rows of a test part as they came.
+    """A scikit-learn scorer, and the rows of a test part in the user's form.
 
     Attributes
     ----------
     scorer : callable
         Scores a model by X and y.
     reader : estimator
-        What has read the training part.
+        Estimator that has read the training part.
     X, y, tasks, weights
-        The rows.
+        The test rows.
     """
 
     scorer: Callable[..., float]
@@ -370,9 +371,9 @@ class Judge:
     weights: Array | None
 
     def score(self, model: MultiTaskEstimator) -> float:
-        """What the scorer says of a model, which judges all tasks together.
+        """Return the score of a model over all tasks.
 
-        A scorer that scikit-learn has made judges the columns of (n, K) targets one by one.
+        A scorer made by scikit-learn scores each column of (n, K) targets separately.
         """
         if model.layout_ == "long" or not hasattr(self.scorer, "_score_func"):
             return self._score(model, self.y, self.weights)
@@ -389,7 +390,7 @@ class Judge:
         return float(np.mean(columns))
 
     def _score(self, model: MultiTaskEstimator, y: ArrayLike, weights: Array | None, cells: Any = ...) -> float:
-        """The score of one model, which knows the tasks of the rows and answers for some cells, by X and y alone."""
+        """Return the score by X and y, for a model that knows the tasks of the rows and predicts only ``cells``."""
 
         def answering(method: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(method)
@@ -412,20 +413,20 @@ class Judge:
 
 
 def make_folds(data: TaskData, spec: FitSpec, loss: Loss, folds: Folds, *, by_rows: bool = False) -> list[Fold]:
-    """Folds of the rows, or of fewer rows that say the same to squared errors (``by_rows=False``).
+    """Return folds of the rows or, for squared errors, of fewer rows with the same moments.
 
     Parameters
     ----------
     data : TaskData
         All rows.
     spec : FitSpec
-        What the units of the deviances are estimated with.
+        Specification of the fit that estimates the units of the deviances.
     loss : Loss
-        Whose deviance is the score.
+        Loss whose deviance is the score.
     folds : Folds
-        Which rows belong to the parts.
+        Rows of the training and test parts.
     by_rows : bool
-        Whether the rows themselves are needed.
+        Whether the original rows are needed.
     """
     if loss.quadratic and not by_rows:
         data, folds = compressed(data, folds)
@@ -433,29 +434,29 @@ def make_folds(data: TaskData, spec: FitSpec, loss: Loss, folds: Folds, *, by_ro
 
 
 def compressed(data: TaskData, folds: Folds) -> tuple[TaskData, Folds]:
-    """Rows with the same moments in each cell of the folds, where these are fewer, and their folds."""
+    """Return fewer rows with the same moments in each cell of the folds, and their folds, if that saves rows."""
     cell, train, test = folds.cells()
     n_cells, d = train.shape[1], data.n_features
     if data.shared and data.weights is not None and np.ptp(data.weights.reshape(data.n_tasks, -1), axis=0).any():
         return data, folds
     if (1 if data.shared else data.n_tasks) * n_cells * (d + 2) * d >= data.X.size:
         return data, folds
-    scales, unit = _sizes(data.X), float(_sizes(data.y[:, None])[0])  # so that no square overflows or vanishes
+    scales, unit = _sizes(data.X), float(_sizes(data.y[:, None])[0])  # Scaling prevents over- and underflow of squares.
     few = Moments.by_cell(data, cell, n_cells, scales, unit).to_tasks()
     cell = np.zeros(len(few.y), dtype=np.intp) if few.groups is None else few.groups
     return replace(few, X=few.X * scales, y=few.y * unit, groups=None), Folds(train[:, cell], test[:, cell])
 
 
 def _sizes(columns: Any) -> Array:
-    """A power of two near the largest entry of each column; 1 where all are zero."""
+    """Return a power of two near the largest entry of each column; 1 for columns of zeros."""
     least, most = min_max_axis(columns, 0) if sparse.issparse(columns) else (columns.min(axis=0), columns.max(axis=0))
     sizes = np.maximum(most, -least)
     return np.asarray(2.0 ** np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
 
 
-# Early stopping of a chain trades settings that might still win for time. The share of the score that counts as an
-# improvement, and the two settings in a row without one, are cautious choices and not tuned: test_search.py shows that
-# a search which stops early chooses as well as one that does not.
+# Smallest relative gain of the score that counts as an improvement. A larger value stops chains earlier, which saves
+# time and may lose settings that would still win. This value, and the two consecutive settings without an improvement,
+# are cautious and not tuned: test_search.py shows that a search with early stopping chooses as well as one without.
 MIN_GAIN = 1e-3
 
 
@@ -467,8 +468,8 @@ def score_chain(
     Returns
     -------
     list of list of float
-        The report of each setting, as :class:`mssl.judge.held_out.ScoreTable` holds it. After early stopping
-        (:func:`no_gain_left`) all is NaN, and the fit is not certified.
+        The report of each setting, as in :class:`mssl.judge.held_out.ScoreTable`. After early stopping
+        (:func:`no_gain_left`) all entries are NaN, and the fit is not certified.
     """
     reports: list[list[float]] = []
     began = perf_counter()
@@ -485,13 +486,13 @@ def score_chain(
 
 
 def score_average(parts: Sequence[tuple[Fold, MultiTaskEstimator, Sequence[Params]]]) -> list[float]:
-    """Score of the mean of several fits to one fold, and its area under the ROC curve.
+    """Return the score of the mean of several fits to one fold, and its area under the ROC curve.
 
     Parameters
     ----------
     parts : sequence of (fold, template, settings)
-        For each kind of features, the widest last, the fits whose mean is taken; the first settings stand for them
-        where more than the weights counts.
+        The averaged fits for each kind of features, the widest kind last. Everything except the weights comes from the
+        first settings.
     """
     kinds: list[list[Weights]] = []
     for fold, template, settings in parts:
@@ -505,11 +506,11 @@ def score_average(parts: Sequence[tuple[Fold, MultiTaskEstimator, Sequence[Param
 
 
 def no_gain_left(reports: Array) -> bool:
-    """Whether the last two settings of a chain, as :func:`score_chain` reports them, show that going on gains nothing.
+    """Whether the last two settings of a chain show that further settings would gain nothing.
 
-    Their graphs have no fewer edges than tasks, and yet each score is, by the mean over tasks plus two standard errors
-    of the paired difference, at most a thousandth better than the best before. With few tasks these errors are so wide
-    that a chain seldom stops; its fits are cheap.
+    Their graphs have at least as many edges as tasks. Yet the gain of each over the best setting before, plus two
+    standard errors of the paired difference over tasks, is at most a thousandth of the score. With few tasks the errors
+    are so large that a chain seldom stops, but its fits are cheap.
     """
     edges, scores = reports[:, EDGES], reports[:, TASKS:]
     scores = scores[:, np.isfinite(scores).all(axis=0)]
@@ -524,28 +525,28 @@ def no_gain_left(reports: Array) -> bool:
 
 @dataclass(eq=False)
 class Contest:
-    """The search with one kind of features: every setting is scored once, on all folds.
+    """The search with one kind of features. Each setting is scored once, on all folds.
 
     Attributes
     ----------
     given : dict of str → list
-        Grids that the user gave.
+        Grids of the user.
     reader : estimator
-        What has read all rows, and is fitted to them in the end.
+        Estimator that has read all rows and is fitted to them in the end.
     whole : Dataset
         All rows.
     folds : sequence of Fold
-        Where settings are fitted and scored.
+        Folds on which the settings are fitted and scored.
     template : estimator
-        What is fitted there, but for the settings.
+        Estimator that is fitted on the folds with each of the settings.
     workers : Workers
-        Who fits and scores.
+        Workers that fit and score.
     features : dict
-        The kind of features, where it is among the settings.
+        The kind of features if it is one of the settings, else empty.
     stop_early : bool
-        Whether a chain stops where nothing is left to gain.
+        Whether a chain stops if further settings would gain nothing.
     table : ScoreTable
-        All settings that were scored, in order.
+        All scored settings in their order.
     """
 
     given: Grids
@@ -560,7 +561,7 @@ class Contest:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def evaluate(self, stage: str, settings: Iterable[Params]) -> list[int]:
-        """Score the settings that have no score yet, in chains that differ in λ alone; the numbers of all of them."""
+        """Score the settings without a score, in chains that differ only in λ; return the numbers of all settings."""
         named = {name_of(params): params for params in ({**one, **self.features} for one in settings)}
         chains = in_chains(params for name, params in named.items() if name not in self._numbers)
         names = [name_of(chain) for chain in chains]
@@ -574,13 +575,13 @@ class Contest:
             by_fold = [np.concatenate([np.asarray(next(values), float) for _ in chains]) for _ in self.folds]
             added, before = list(joined.from_iterable(chains)), self.table
             self._numbers |= {name_of(params): len(before.params) + place for place, params in enumerate(added)}
-            found = np.stack(by_fold, axis=1)
-            reports = np.concatenate([before.reports, found]) if before.params else found
+            new = np.stack(by_fold, axis=1)
+            reports = np.concatenate([before.reports, new]) if before.params else new
             self.table = ScoreTable(before.params + added, before.stages + [stage] * len(added), reports)
         return [self._numbers[name] for name in named]
 
     def refitted(self, numbers: Sequence[int], warm: FitResult | None = None) -> tuple[PathPoint, list[Weights]]:
-        """The fit of the first of some settings to all rows, and the weights of all of them."""
+        """Return the fit of the first of these settings to all rows, and the weights of all of them."""
         first, *others = (self.table.params[number] for number in numbers)
         (point,) = follow(self.whole, clone(self.reader), [first], warm)
         further = joined.from_iterable(follow(self.whole, self.template, one) for one in in_chains(others))
@@ -593,11 +594,11 @@ class Contest:
 
     @property
     def best_with_graph(self) -> Params | None:
-        """The best of the settings that learn variances or a graph, None where there are none."""
+        """The best of the settings that learn variances or a graph; None if there are none."""
         ranked = (self.table.params[number] for number in self.table.ranking())
         return next((params for params in ranked if np.isfinite(params.get("graph_penalty", np.inf))), None)
 
     def beats(self, other: Contest, margin: float = MARGIN) -> bool:
-        """Whether the best settings beat another contest's by that many standard errors of the paired difference."""
+        """Whether the best setting beats another contest's best by ``margin`` standard errors of the difference."""
         gain, error = advantages(*(contest.table.reports[contest.table.ranking()[0]] for contest in (self, other)))
         return wins((float(gain), float(error)), margin)

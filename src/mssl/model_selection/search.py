@@ -1,4 +1,4 @@
-"""Choosing parameters by cross-validation: folds, scores, the choice, and the fit with what was chosen."""
+"""Choice of parameters by cross-validation: folds, scores, the choice, and the final fit."""
 
 from __future__ import annotations
 
@@ -73,12 +73,14 @@ from mssl.structures import Independent
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST_MEMBERS = 30  # of an average: more cost time and change nothing
-MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
+MOST_MEMBERS = 30  # Largest number of settings in an average: more settings cost fits and hardly change it.
+# Largest number of rounds of a fit that is only scored: an unfinished fit ranks its settings almost as well, in a
+# quarter of the time.
+MOST_ROUNDS = 50
 
 
 def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The same method of the chosen estimator; a search has it where its estimator has it."""
+    """Delegate a method to the chosen estimator; a search has the method if its estimator has it."""
     name = method.__name__
 
     @wraps(method)
@@ -93,7 +95,7 @@ def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
 
 
 class _Found(FittedAttributes):
-    """What a search learns: not among the fields, which are its parameters."""
+    """Fitted attributes of a search, which are no dataclass fields because fields are parameters."""
 
     best_estimator_: MultiTaskEstimator
     best_params_: dict[str, Any]
@@ -104,8 +106,8 @@ class _Found(FittedAttributes):
 class SearchCV(_Found, SingleThreaded, BaseEstimator):
     """The search over an estimator's parameters: folds, scores, the choice and the final fit.
 
-    A search holds the estimator that it chose as ``best_estimator_`` and answers for it: predictions, scores and fitted
-    attributes are that estimator's own.
+    A search holds the chosen estimator as ``best_estimator_``. Predictions, scores and fitted attributes of the search
+    are those of the chosen estimator.
     """
 
     estimator: MultiTaskEstimator | None = None
@@ -122,18 +124,18 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
     checkpoint: str | PathLike[str] | None = None
     verbose: int = 0
 
-    _default: ClassVar[type[MultiTaskEstimator]] = MSSLRegressor  # what is fitted where no estimator is given
+    _default: ClassVar[type[MultiTaskEstimator]] = MSSLRegressor  # Class of the default estimator.
 
     @staticmethod
     def _old_positions(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Lists by position are graph penalties and coefficient penalties, as in version 0.1.0."""
+        """Interpret positional lists as graph penalties and coefficient penalties, as in version 0.1.0."""
         lists = [np.iterable(value) and not isinstance(value, str | Mapping) for value in args]
         if not any(lists) or hasattr(args[0], "get_params"):
             return args, params
         return (), {**dict(zip(("graph_penalties", "coef_penalties"), args, strict=False)), **params}
 
     def _template(self) -> MultiTaskEstimator:
-        """What is fitted, with the parameters that are not searched."""
+        """Return the estimator with the parameters that the search does not vary."""
         template = self._default() if self.estimator is None else clone(self.estimator)
         if not isinstance(template, MultiTaskEstimator):
             raise refused(
@@ -152,7 +154,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return self._template().task_column
 
     def _grid(self) -> Grids:
-        """The grids that were given, as lists; none where the data say all."""
+        """Return the user's grids as lists; an empty dict means that all grids come from the data."""
         grid = self.param_grid
         if grid is None or grid == "auto":
             return {}
@@ -176,7 +178,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     @property
     def fitted_(self) -> Fitted:
-        """What the fit of the best estimator left, with the stable graph where one was selected."""
+        """The fit of the best estimator, with the stable graph if stability selection ran."""
         left = self._chosen().fitted_
         return replace(left, graph=self.stability_.graph_) if hasattr(self, "stability_") else left
 
@@ -208,15 +210,16 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         sample_weight : array of the shape of y or of its rows, optional
             Frequency weights.
         groups : str or array of shape (N,) or (n,), optional
-            Rows that belong together in all tasks, such as those of one day or one patient: folds never part them. The
-            name of a column of X, which is then no feature, or one entry a row. In the shared and aligned layouts a row
-            is a group by default.
+            Group of each row, such as its day or its patient: the folds keep all rows of a group, in all tasks,
+            together. Give one entry per row or the name of a column of X, which is then not a feature. In the shared
+            and aligned layouts each row is a group by default.
         order : str or array of shape (N,) or (n,), optional
-            Time of each row, likewise: folds are then blocks of time (:class:`TaskBlockKFold`, whose ``forward=True``
-            trains on earlier rows only), and splitters of ``cv`` see the rows in this order.
+            Time of each row, as an array or a column name. The folds are then blocks of time
+            (:class:`TaskBlockKFold`, which with ``forward=True`` trains on earlier rows only). Splitters in ``cv`` see
+            the rows in this order.
         offset : array of the shape of y or of its rows, optional
-            What is added to the linear predictor and not learned, as for the estimator itself; not with ``scoring``,
-            whose scorers know no offsets.
+            Fixed term of the linear predictor, as for the estimator itself. It cannot be combined with ``scoring``,
+            since scorers do not take offsets.
 
         Returns
         -------
@@ -232,7 +235,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             )
         columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         y = as_rows(y)
-        own_folds = self.cv is None or isinstance(self.cv, int | np.integer)  # not the user's
+        own_folds = self.cv is None or isinstance(self.cv, int | np.integer)  # Not a splitter of the user.
         if own_folds:
             warn_of_ids(columns)
         template._remember_input(X, columns)
@@ -246,7 +249,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return self
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
-        """Whether X is a Dask collection that was fitted where its partitions are; regressors can do so."""
+        """Whether X is a Dask collection that was fitted on its workers; regressors override this method."""
         return False
 
     def _moment_folds(self) -> int | None:
@@ -277,18 +280,18 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
     def _fit_columns(
         self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any] = (None,) * 4
     ) -> TaskData:
-        """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
+        """Choose the parameters and fit; return the tasks with the chosen features.
 
         Parameters
         ----------
         template : estimator
-            Whose parameters are chosen; it has read the input.
+            Estimator whose parameters are chosen. It has read the input.
         columns : TaskData
-            The tasks.
+            Tasks with their columns.
         splits : Folds
             The folds.
         given : tuple of (X, y, tasks, sample_weight)
-            As they came, for scorers.
+            The user's arguments, for scorers.
         """
         spec = template.to_spec(columns)
         spec.check(columns, gaps=spec.has_gaps(columns))
@@ -298,7 +301,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         averages = self.refit == "average" and self.selection != "graph" and not varies_loss
 
         def choice(table: ScoreTable) -> list[int]:
-            """What is taken by the scores, the best first: more than one is averaged."""
+            """Return the numbers of the chosen settings, the best first; several settings are averaged."""
             best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
             return table.equals(best, MOST_MEMBERS if averages else 1)
 
@@ -316,7 +319,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
     def _contests(
         self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any], *, averages: bool
     ) -> list[Contest]:
-        """The searches with those kinds of features that predict: the best ones, or the mean of two kinds."""
+        """Search each kind of features; return the contests that predict: the best one, or two that are averaged."""
         contests: list[Contest] = []
         members: list[Contest] = []
         kinds, auto = [template.features], isinstance(template.features, str) and template.features == "auto"
@@ -329,20 +332,20 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 reader.features = features
                 data = reader._map_features(columns)
                 if contests and data.n_features == contests[-1].whole.n_features:
-                    break  # nothing was added
+                    break  # The maps added no features.
                 reader.features_ = feature_labels(data.feature_names, data.n_features)
                 whole = Dataset(data, reader._loss())
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].folds if contests else (), strict=False):
-                    fold.noise = first.noise  # scores in the same units
-                # Looser than the final fit.
+                    fold.noise = first.noise  # The scores then have the same units.
+                # The fits of the search have a looser tolerance than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
                 contest = Contest(self._grid(), reader, whole, folds, searched, workers)
                 contest.features |= {"features": features} if auto else {}
                 explore(contest, self.search)
                 contests.append(contest)
                 if members and not contest.beats(members[-1]):
-                    # Features that are better, and not clearly so, are averaged with the simpler ones.
+                    # If the richer features are better, but not significantly, both kinds are averaged.
                     members += [contest] if averages and contest.beats(members[-1], 0.0) else []
                     break
                 members = [contest]
@@ -352,7 +355,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return members
 
     def _judged(self, members: Sequence[Contest], choice: Callable[[ScoreTable], list[int]]) -> HeldOut | None:
-        """How well the answer predicts the folds, each by the settings that the other folds choose."""
+        """Score the procedure on each fold, with the settings that the other folds choose."""
         last, scores, pieces = members[-1], [], []
         if len(last.folds) < 2:
             return None
@@ -370,26 +373,26 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self.scoring is not None or not hasattr(last.reader, "classes_"):
             judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
             return HeldOut(f"cross-validated score ({judge}, {len(rows)} folds)", score, auc=area)
-        what = f"cross-validated log loss ({len(rows)} folds, mean over tasks)"  # half of a label's deviance
+        what = f"cross-validated log loss ({len(rows)} folds, mean over tasks)"  # It is half of the deviance.
         base = float(np.mean([fold.base_deviance() for fold in last.folds]))
         return HeldOut(what, -score / 2, base / 2, area)
 
     @property
     def held_out_(self) -> HeldOut:
-        """How well the answer predicts rows that folds held out; an AttributeError says why it is not known."""
+        """Score of the predictions on held-out rows; an AttributeError gives the reason if it is not known."""
         check_is_fitted(self)
         found: HeldOut | None = getattr(self, "_held_out", None)
         if found is None:
             raise AttributeError(
-                "held_out_ is not known: with one fold there are no others to choose by (give cv=5), and files of "
-                "earlier versions do not hold it."
+                "held_out_ is not known: with one fold no other folds can choose the settings (give cv=5), and files "
+                "of earlier versions do not hold it."
             )
         return found
 
     def _check(self, template: MultiTaskEstimator, data: TaskData) -> None:
-        """Raise where parameters are impossible, before anything is computed."""
+        """Raise for invalid parameters before anything is computed."""
         if isinstance(self.scoring, list | tuple | set | dict):
-            raise refused("scoring", self.scoring, "give one scorer, the settings are chosen by its score")
+            raise refused("scoring", self.scoring, "give one scorer, whose score chooses the settings")
         check_choice("search", self.search, ("coordinate", "grid"))
         check_choice("refit", self.refit, ("average", "best", "one_se"))
         check_choice("selection", self.selection, ("prediction", "graph", "both"))
@@ -398,14 +401,14 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self.selection == "prediction":
             return
         if not hasattr(template, "graph_penalty"):
-            allowed = "the graph of a general estimator is that of its best settings: 'prediction'"
+            allowed = "a general estimator has the graph of its best settings, so only 'prediction' is allowed"
             raise refused("selection", self.selection, allowed, "Give it to a StabilitySelection.")
         chosen = self._stability()
         chosen.check()
         if self.checkpoint is not None and chosen.random_state is None:
             raise ParameterError(
-                "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
-                "continue from a checkpoint."
+                "stability has random_state=None, so that later runs draw other subsamples; give it a seed to continue "
+                "from a checkpoint."
             )
         on_residuals = getattr(template, "relation", "coef") == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
@@ -413,15 +416,15 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         chosen.check_halves(n, what, remedy)
 
     def _stability(self) -> StabilitySelection:
-        """A fixed seed by default, so that equal fits have equal graphs."""
+        """Return the stability selection, by default with a fixed seed, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
     def _folds(
         self, given: Sequence[Any], columns: TaskData, whole: Dataset, reader: MultiTaskEstimator, splits: Folds
     ) -> Sequence[Fold]:
-        """Folds of the rows; feature maps learn from each fold's training rows alone."""
+        """Return the folds; feature maps are fitted to the training rows of each fold only."""
         spec = reader.to_spec(whole.data)
-        # Moments are sums of squares: they serve the Gaussian loss alone, and neither scorers nor residuals.
+        # Moments are sums of squares, which suffice for the Gaussian loss, but not for scorers or residuals.
         by_rows = self.scoring is not None or any(map(is_of_loss, self._grid())) or spec.structure.relates == "residual"
         readers = [reader] * len(splits)
         if reader.maps_ is None:
@@ -433,11 +436,11 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 own.features_ = feature_labels(part.feature_names, part.n_features)
                 folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
         classes = reader.classes_.tolist() if hasattr(reader, "classes_") else []
-        for number, fold in enumerate(folds):  # in single tasks a class may be missing
+        for number, fold in enumerate(folds):  # Single tasks may lack a class.
             if lost := [label for value, label in enumerate(classes) if not np.any(fold.y == value)]:
                 raise DataError(
                     f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
-                    "or more, and use TaskKFold (an integer cv), which then keeps one of them in each training part."
+                    "or more, and use TaskKFold (an integer cv), which keeps one of them in each training part."
                 )
         if self.scoring is None:
             return folds
@@ -457,7 +460,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return folds
 
     def _take(self, members: Sequence[Contest], chosen: Sequence[Sequence[int]], warm: FitResult | None = None) -> None:
-        """Fit all rows with the first of the chosen settings, and give that fit the mean weights of all of them."""
+        """Fit all rows with the first of the chosen settings; its weights become the mean weights of all of them."""
         last = members[-1]
         fits = [contest.refitted(numbers) for contest, numbers in zip(members[:-1], chosen, strict=False)]
         fits.append(last.refitted(chosen[-1], warm))
@@ -468,14 +471,14 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self.best_estimator_ = point.fitted(last.reader, average)
         means, settings = last.given.get("shared_mean", [True]), [dict(last.table.params[k]) for k in chosen[-1]]
         if hasattr(last.reader, "graph_penalty") and any(mean is not False for mean in means):
-            self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
+            self.best_estimator_.unseen_ = "mean"  # Also if the chosen settings have no shared mean.
         self.cv_results_, self.n_splits_ = last.table.cv_results(), len(last.folds)
         self.best_params_, self.best_index_, self.members_ = dict(settings[0]), chosen[-1][0], settings
         self.best_score_ = float(last.table.means()[self.best_index_])
 
     def _select_graph(self, contest: Contest) -> None:
-        """Select the graph, where that is asked for, and say where it comes from."""
-        vars(self).pop("stability_", None)  # of a fit before
+        """Run stability selection unless ``selection="prediction"``, and set ``graph_choice_``."""
+        vars(self).pop("stability_", None)  # It may be left from an earlier fit.
         if self.selection == "prediction":
             penalty = self.best_params_.get("graph_penalty")
             if penalty is not None:
@@ -489,7 +492,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
         if self.selection == "both":
             return
-        # The weights are fitted with the λ whose graph agrees best with the stable one, and scored like the others.
+        # The weights are fitted with the λ whose graph agrees best with the stable graph; this setting is scored too.
         lambdas = graph_limit(whole, template) * np.geomspace(0.95, 0.02, 25)
         chain = [{**self.graph_params_, "graph_penalty": value} for value in lambdas.tolist()]
         stable = self.stability_.graph_.adjacency | np.eye(whole.n_tasks, dtype=bool)
@@ -502,7 +505,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self._held_out = self._judged([contest], lambda part: number)
 
     def limits(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> PenaltyLimits:
-        """The penalties from which on the graph is empty and all weights are zero, before anything is chosen.
+        """Return the smallest penalties at which the graph is empty and all weights are zero, without a search.
 
         Parameters
         ----------
@@ -512,7 +515,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return self._template().limits(X, y, tasks, sample_weight)
 
     def summary(self, level: float = 0.9) -> Summary:
-        """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
+        """Summarise the chosen estimator with its cross-validated score; see its own ``summary``."""
         return summarise(self, level)
 
     def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, **conditions: Any) -> Any:
@@ -524,7 +527,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
     def score(
         self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None, **conditions: Any
     ) -> float:
-        """Score of the chosen estimator; see its own ``score``."""
+        """Return the score of the chosen estimator; see its own ``score``."""
         chosen: Any = self._chosen()
         return float(chosen.score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 
@@ -540,7 +543,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 1 hold copies of the best estimator's attributes, which are read from there now."""
+        """Convert the state of a version-1 file, dropping its copies of the best estimator's attributes."""
         old = getattr(cls, "_old_names", ())
         return {
             name: value
@@ -565,32 +568,32 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
 
 def _into_grid(name: str, value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-    """A list of values that is now one of ``param_grid``."""
+    """Move a deprecated grid parameter into ``param_grid``."""
     before = held["param_grid"]
     own = before if isinstance(before, Mapping) else {}
     return {"param_grid": before if value is None else {**own, name: value}}
 
 
 def _into_estimator(name: str, cls: type[Any], value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter that is now the inner estimator's own."""
+    """Move a deprecated parameter to the inner estimator."""
     estimator = cls() if held["estimator"] is None else clone(held["estimator"])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the warning about the search names the new spelling
+        warnings.simplefilter("ignore", FutureWarning)  # The warning of the search names the new spelling.
         return {"estimator": estimator.set_params(**{name: value})}
 
 
 def _simplest(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``one_standard_error`` means now."""
+    """Translate the deprecated ``one_standard_error`` to ``refit``."""
     return {"refit": "one_se"} if value else {}
 
 
 def _averaged(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``average`` means now."""
+    """Translate the deprecated ``average`` to ``refit``."""
     return {} if held["refit"] == "one_se" else {"refit": "average" if value else "best"}
 
 
 def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
-    """The parameters of a search up to 0.1.0, whose inner estimator is of a class."""
+    """Return the deprecated parameters of a search (0.1.0) whose inner estimator has this class."""
     grids = {
         "graph_penalties": "graph_penalty",
         "coef_penalties": "coef_penalty",
@@ -613,93 +616,92 @@ def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
 class MSSLRegressorCV(FromMoments, SearchCV):
     r"""A multi-task estimator whose parameters are chosen by cross-validation.
 
-    The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
-    Lasso), so that it need not lose to any of them; it is searched one coordinate after the other
-    (:mod:`mssl.model_selection.search_space`): one ridge for all tasks (``graph_penalty=inf``: around a shared mean or
-    none, from separate tasks to pooled ones), sparse weights, and learned graphs. Weights and intercepts are the
-    average of all settings within a standard error of the best.
+    The default grid comes from the data and contains the rivals of multi-task learning: separate ridges, ridges around
+    a mean, pooling, and the Lasso. It is searched one coordinate after the other
+    (:mod:`mssl.model_selection.search_space`). First comes one ridge for all tasks (``graph_penalty=inf``), with or
+    without a shared mean and from separate to pooled tasks; then sparse weights; then learned graphs. Weights and
+    intercepts are averages over all settings within a standard error of the best.
 
-    The default score is minus the mean over tasks of the test deviance in units of the task's noise. That
-    noise is the training part's, drawn towards a common value as far as its estimation error asks for
-    (:mod:`mssl.solvers.start`), so that the test rows have no say in it. With the Gaussian loss and this score all
-    fits work on Gram matrices (a training part is the total less a fold), so that the cost of the search does not grow
-    with the number of rows.
+    The default score is minus the mean over tasks of the test deviance in units of the task's noise. The noise is
+    estimated in the training part and shrunk towards a common value according to its estimation error
+    (:mod:`mssl.solvers.start`). It does not depend on the test rows. With the Gaussian loss and this score all fits use
+    Gram matrices (that of a training part is the total minus that of a fold), so that the cost of the search does not
+    grow with the number of rows.
 
     Parameters
     ----------
     estimator : MSSLRegressor, MSSLClassifier, MultiTaskGLM or MultiTaskClassifier, optional
-        What is fitted, with the parameters that are not searched; ``MSSLRegressor()`` by default. With
-        ``features="auto"`` the search is made with straight lines, then with curves, then with curves and products, as
-        long as the score is better by two standard errors of the paired difference, over folds or over tasks,
-        whichever is larger; what is better by less is averaged with what came before where ``refit="average"``. Maps
-        learn from the training rows of each fold alone. With ``warm_start`` the fit with the chosen settings starts
-        from that of the previous call; the search itself starts anew.
+        Estimator with the parameters that the search does not vary; ``MSSLRegressor()`` by default. With
+        ``features="auto"`` the search uses straight lines, then curves, then curves and products. It continues while
+        the score improves by more than two standard errors of the paired difference, over folds or over tasks,
+        whichever is larger. With ``refit="average"`` features that improve the score by less are averaged with the
+        simpler ones. Feature maps are fitted to the training rows of each fold only. With ``warm_start`` the final fit
+        starts from the fit of the previous call; the search does not.
     param_grid : "auto" or dict of name → values, default="auto"
-        The values to search. For MSSL estimators of ``graph_penalty``, ``coef_penalty``, ``prior_strength``,
-        ``shared_mean``, ``graph_penalty__shrinkage`` and ``graph_penalty__variance_floor``; those that are not named
-        come from the data. For the general estimators of any parameters and, as ``structure__alpha``,
-        ``penalty__alpha`` or ``loss__theta``, of their parts: their product is scored, and "auto" is the strengths of
-        the structure and of an ℓ1 penalty. Where losses differ, the default score is the deviance of the given
-        estimator's loss, so that all settings are measured by one yardstick.
+        Grids of the parameters. For MSSL estimators these are ``graph_penalty``, ``coef_penalty``, ``prior_strength``,
+        ``shared_mean``, ``graph_penalty__shrinkage`` and ``graph_penalty__variance_floor``; grids that are not given
+        come from the data. For the general estimators they are any parameters, also of their parts, such as
+        ``structure__alpha``, ``penalty__alpha`` or ``loss__theta``. The search scores the product of these grids;
+        "auto" varies the strengths of the structure and of an ℓ1 penalty. If the losses differ, the default score is
+        the deviance of the given estimator's loss, so that the scores are comparable.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
-        :meth:`fit` gets groups or an order. Parts are row numbers or masks of all rows.
+        Folds. An integer uses :class:`TaskKFold`, or :class:`TaskGroupKFold` or :class:`TaskBlockKFold` if :meth:`fit`
+        gets groups or an order. An iterable gives row numbers or masks of all rows.
     scoring : str or callable, optional
-        With ``relation="residual"``, "conditional" scores how well each target is predicted from the others of the same
-        occasion (:func:`mssl.metrics.conditional_score`), which is what ``predict(X, known=…)`` profits from.
-        Any scorer of scikit-learn; None is the noise-scaled deviance. Of (n, K) targets a scorer of scikit-learn's own
-        judges the columns one by one, missing targets left out, and their mean counts. Scorers that take
-        ``sample_weight`` get that of the test rows.
+        Any scorer of scikit-learn; None uses the noise-scaled deviance. With ``relation="residual"``, "conditional"
+        scores the prediction of each target from the other targets of the same occasion
+        (:func:`mssl.metrics.conditional_score`), which ``predict(X, known=…)`` computes. For (n, K) targets a scorer of
+        scikit-learn scores each column without its missing targets, and the mean is used. Scorers that take
+        ``sample_weight`` get the weights of the test rows.
     search : {"coordinate", "grid"}, default="coordinate"
-        For MSSL estimators: one coordinate after the other, or the product of the grids. The former leaves a path of
-        graph penalties where two graphs in a row show that nothing is left to gain; scores of what would have followed
-        are not a number.
+        For MSSL estimators: one coordinate after the other, or the product of the grids. "coordinate" stops a path of
+        graph penalties early if two consecutive graphs show that further ones would gain nothing; the skipped settings
+        have the score NaN.
     refit : {"average", "best", "one_se"}, default="average"
-        "average" predicts with the mean weights and intercepts of all settings that the best one does not beat by a
-        standard error of the paired difference over folds and tasks, at most 30. The graph, and all that is told of
-        the fit, are the best one's. "best" gives the weights of the best settings, which are sparse where their γ is
-        above 0. "one_se" takes the sparsest settings within one standard error of the best. "average" is "best" where
-        the weights are chosen for the graph, and where the grid holds several losses.
+        "average" predicts with the mean weights and intercepts of all settings (at most 30) that the best one does not
+        beat by a standard error of the paired difference over folds and tasks. The graph and the diagnostics are those
+        of the best settings. "best" uses the weights of the best settings, which are sparse if their γ is above 0.
+        "one_se" uses the sparsest settings within one standard error of the best. "average" is the same as "best" if
+        the weights are chosen for the graph, or if the grid contains several losses.
     selection : {"prediction", "graph", "both"}, default="prediction"
-        What the choice is for. "prediction": weights and graph of the best predicting settings. "both": weights of the
-        best predicting settings, ``graph_`` from stability selection. "graph": ``graph_`` from stability selection, and
-        weights fitted with the λ whose graph agrees best with it; these settings are scored too, and are the best
-        ones.
+        Purpose of the choice. "prediction": weights and graph of the best predicting settings. "both": weights of the
+        best predicting settings and ``graph_`` from stability selection. "graph": ``graph_`` from stability selection
+        and weights with the λ whose graph agrees best with it; these settings are scored too and become the best ones.
     stability : StabilitySelection, optional
-        How the graph is selected; ``StabilitySelection(random_state=0)`` by default, so that equal fits have equal
-        graphs. With a checkpoint it needs a seed.
+        Stability selection of the graph; ``StabilitySelection(random_state=0)`` by default, so that equal fits have
+        equal graphs. With a checkpoint it needs a seed.
     search_tol : float, default=1e-4
-        Joint relative certificate of the fits of the search; that of the final fit is the estimator's ``tol``.
+        Tolerance of the fits of the search (joint relative gap). The tolerance of the final fit is the estimator's
+        ``tol``.
     n_jobs : int, optional
-        Workers, as for joblib; any of its backends can be used.
+        Number of workers, as for joblib; any of its backends can be used.
     checkpoint : path, optional
-        File in which finished pieces are recorded, so that a killed search continues. Saved models do not keep it.
+        File that records finished fits, so that an interrupted search can continue. Saved models do not hold it.
     verbose : int, default=0
         1 shows progress bars on a terminal.
 
     Attributes
     ----------
     best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, held_out_
-        What was chosen, and the scores of everything that was tried. ``held_out_.score`` is that of the answer itself,
-        an average included, in each fold by the settings that the other folds choose. Of labels
-        ``cv_results_["mean_auc"]`` is the mean over folds of the area under the ROC curve, over the test rows of all
+        The chosen settings, and the scores of all settings. ``held_out_.score`` is the score of the whole procedure,
+        including the average: each fold is predicted with the settings that the other folds choose. For labels
+        ``cv_results_["mean_auc"]`` is the mean over folds of the area under the ROC curve over the test rows of all
         tasks.
     feature_scores_ : dict
-        With ``features="auto"`` the best score with each kind of features that was tried; the winner is among
-        ``best_params_``.
+        With ``features="auto"`` the best score of each kind of features; the chosen kind is in ``best_params_``.
     feature_members_ : list
         With ``features="auto"`` the kinds of features whose weights are averaged.
     members_ : list of dict
         The settings whose weights are averaged, the best first.
     graph_params_ : dict
-        The best settings with a learned graph: ``best_params_``, or what lost to one ridge for all tasks. Stability
-        selection starts from them.
+        The best settings with a learned graph. They differ from ``best_params_`` if one ridge for all tasks is better.
+        Stability selection starts from them.
     graph_choice_ : str
-        Where ``graph_`` comes from, of an MSSL estimator.
+        Origin of ``graph_``, for MSSL estimators.
     stability_ : StabilitySelection
-        Present unless ``selection="prediction"``.
+        The fitted stability selection, unless ``selection="prediction"``.
     coef_, intercept_, precision_, graph_, tasks_, noise_variance_, …
-        As for the estimator.
+        See the estimator.
 
     References
     ----------
@@ -730,9 +732,9 @@ class MSSLRegressorCV(FromMoments, SearchCV):
 class MSSLClassifierCV(SearchCV):
     r"""A multi-task classifier whose parameters are chosen by cross-validation.
 
-    The search is that of :class:`MSSLRegressorCV`, by rows of data, and has its parameters and attributes; the
-    estimator is ``MSSLClassifier()`` by default, and the default score is minus the mean over tasks of the test
-    deviance (twice the logarithmic loss).
+    The search, its parameters and its attributes are those of :class:`MSSLRegressorCV`, but all fits use the rows. The
+    estimator is ``MSSLClassifier()`` by default. The default score is minus the mean over tasks of the test deviance
+    (twice the logarithmic loss).
 
     Examples
     --------
@@ -750,7 +752,7 @@ class MSSLClassifierCV(SearchCV):
 @old_names(one_standard_error=_simplest)
 @dataclass(eq=False, repr=False)
 class MultiTaskGLMCV(MSSLRegressorCV):
-    """The old name of ``MSSLRegressorCV(MultiTaskGLM(…), …, refit="best")``; it goes with 0.3."""
+    """The old name of ``MSSLRegressorCV(MultiTaskGLM(…), …, refit="best")``; it will be removed in 0.3."""
 
     _default = MultiTaskGLM
 

@@ -1,29 +1,32 @@
-r"""Which settings to try, and in which order: contests of equal standing, not the product of all grids.
+r"""The search space: which settings to try, and in which order.
 
-The grids come from the data, and rivals of multi-task learning are among their settings. There are three contests:
+The search does not score the product of all grids. It has three independent stages, here called contests. The grids
+come from the data, and the rivals of multi-task learning are among the settings.
 
 A. *One ridge for all tasks* (λ = ∞), around zero or around a shared mean of variance τ². A strong ridge around a mean
-   pools all tasks, a weak one leaves each task to itself. Ridge and τ² are searched by decades, then by halves and
-   quarters of a decade about the best.
-B. *Sparse weights* without a graph: γ × ridge, around zero and around the mean of A, then between the neighbours of the
-   best; with a weak ridge it is the Lasso.
-C. *Learned variances and graphs*: shared mean × coupling (× variance floor and shrinkage where several are given) at
-   three λ, from 1, the empty graph, to 0, the dense low-rank prior; then a finer path of λ at the best of them.
+   pools all tasks; a weak ridge fits each task separately. The search varies the ridge and τ² by decades, then by
+   halves and quarters of a decade around the best setting.
+B. *Sparse weights* without a graph: γ × ridge, around zero and around the mean of A, then values between the best one
+   and its neighbours. With a weak ridge this is the Lasso.
+C. *Learned variances and graphs*: shared mean × prior strength (× variance floor and shrinkage if several are given) at
+   three λ, from 1 (the empty graph) to 0 (the dense low-rank prior), then a finer path of λ at the best setting.
 
-The best of all settings is the one with the highest score, whichever contest it is from. The best of many looks better
-than it is, and others can often not be told apart from it: predictions are therefore by the average of the settings
-within a standard error of the best (:meth:`mssl.judge.held_out.ScoreTable.equals`).
+The best setting has the highest score in all contests. The score of the best of many settings is optimistic, and other
+settings are often not significantly worse. Predictions are therefore averages over the settings within a standard error
+of the best (:meth:`mssl.judge.held_out.ScoreTable.equals`).
 
-Along a falling λ graphs become denser and fits slower. A path ends where two graphs in a row, each with no fewer edges
-than tasks, are sure not to gain a thousandth of the score (:func:`mssl.model_selection.scores.no_gain_left`).
+Along a falling λ graphs become denser and fits slower. A path ends after two consecutive graphs with at least as many
+edges as tasks that certainly gain less than a thousandth of the score
+(:func:`mssl.model_selection.scores.no_gain_left`).
 
-Where the user gives graph penalties or couplings, in the paper's formulation, and for graphs of residuals A and B are
-left out, and γ is tried with the graph. In the paper's formulation there is λ and γ alone, without λ = 0, where the
-objective has no minimum; the path begins at λ_max, found by fits.
+Contests A and B are skipped if the user gives graph penalties or prior strengths, in the paper's formulation, and for
+graphs of residuals. The search then tries γ together with the graph. In the paper's formulation λ and γ are the only
+parameters. Its path starts at λ_max, which fits determine, and does not contain λ = 0, where the objective has no
+minimum.
 
 The grids were set by hand. The contests replaced eight stages of version 0.1.0 (graphs with γ, shrinkages, strengths of
-the mean, neighbours, preferences by standard errors) that no longer paid once settings were averaged; they were judged
-by replaying 123 recorded searches, on cuts 20 to 27 of the sets of benchmarks/rival_sets.py and on synthetic tasks
+the mean, neighbours, preferences by standard errors), which did not improve averages of settings. The choice is based
+on replays of 123 recorded searches, on cuts 20 to 27 of the sets of benchmarks/rival_sets.py and on synthetic tasks
 (docs/rivals.md, "Contests and averages").
 """
 
@@ -42,43 +45,45 @@ from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.model_selection.scores import Contest, Dataset, Grids, Params, configured, graph_limit
 from mssl.penalties import L1
 
-# Grids trade time for accuracy.
+# Finer grids take more time and find better settings. All grids were set by hand.
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
-POOLING = COUPLINGS[2]  # above it little but a shared mean is left: the empty and the full graph are all that is tried
-COARSE = 0.3  # share of λ_max for a first look, beside the empty and the full graph: denser ones take most of the time
-FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max
-GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
-RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows: from pooled to least squares
-NET_RIDGES = (30.0, 1.0)  # the same beside γ: weaker ones hardly differ, and with few rows take far longer
-MEANS = RIDGES[4:]  # variances of a shared mean, in units of their estimate, which is off by such factors
-STAGES = 7  # how many stages a search has, at most
+# Above this prior strength the weights are close to the shared mean, and only the empty and the full graph are tried.
+POOLING = COUPLINGS[2]
+# Share of λ_max for the first stage, between the empty and the full graph. Denser graphs would take most of the time.
+COARSE = 0.3
+FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # Shares of λ_max.
+GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # Shares of γ_max.
+RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # Ridges for all tasks, in rows: from pooling to least squares.
+NET_RIDGES = (30.0, 1.0)  # Ridges in combination with γ: weaker ones differ little and take far longer with few rows.
+MEANS = RIDGES[4:]  # Variances of the shared mean, in units of its estimate, which may be wrong by such factors.
+STAGES = 7  # Maximum number of stages of a search, for the progress bar.
 
-# What the paper's objective does not have, and is therefore not searched over.
-FLOORS, SHRINKAGES = "graph_penalty__variance_floor", "graph_penalty__shrinkage"  # names of parameters
+# The paper's objective lacks these parameters, so that the search keeps them fixed.
+FLOORS, SHRINKAGES = "graph_penalty__variance_floor", "graph_penalty__shrinkage"  # Names of parameters.
 ABSENT: Grids = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: ["auto"]}
-GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # what is searched over
+GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # Parameters of the search.
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What may be tried.
+    """The grids of a search.
 
     Attributes
     ----------
     given : dict of str → list
-        Grids that the user gave, or that the formulation fixes; all others come from the data.
+        Grids of the user or of the formulation. All other grids come from the data.
     graph_limit : callable
-        λ_max for given settings.
+        Returns λ_max for given settings.
     coef_limit : float
         γ_max.
     mean_variance : float
-        Estimated variance of a shared mean, 0 where the data show none.
+        Estimated variance of the shared mean; 0 if the data show no shared mean.
     many_tasks : bool
-        More tasks than observations of their relations: features, or rows for residuals.
+        Whether there are more tasks than observations of their relations (features or, for residuals, rows).
     without_graph : bool
         Whether one ridge for all tasks is among the settings.
     normalised : bool
-        Whether λ is on the correlation scale; in the paper's formulation it is not.
+        Whether λ is on the correlation scale, which it is not in the paper's formulation.
     """
 
     given: Grids
@@ -91,7 +96,7 @@ class SearchSpace:
 
     @classmethod
     def of(cls, contest: Contest) -> SearchSpace:
-        """What may be tried in a contest."""
+        """Return the search space of a contest."""
         whole, template, given = contest.whole, contest.reader, contest.given
         spec, plain = (configured(template, params).to_spec(whole) for params in ({}, {"shared_mean": False}))
         normalised, on_coef, tau = spec.paper is None, spec.structure.relates == "coef", 0.0
@@ -99,7 +104,7 @@ class SearchSpace:
         if without_graph and whole.n_tasks > 1:
             known = whole.prepared(configured(template, {"shared_mean": True}).to_spec(whole))
             tau = known.unit**2 * known.mean_variance
-        # In the paper's formulation γ alone moves λ_max, and downwards: one, found by fits, serves for all settings.
+        # In the paper's formulation only γ changes λ_max, and γ reduces it: one value serves for all settings.
         largest = cache(lambda: graph_limit(whole, configured(template, {"coef_penalty": 0.0})))
         by_settings = (lambda params: graph_limit(whole, configured(template, params))) if on_coef else lambda _: 1.0
         return cls(
@@ -113,7 +118,7 @@ class SearchSpace:
         )
 
     def values(self, name: str) -> list[Any]:
-        """A grid: as given, or the default."""
+        """Return the user's grid of a parameter, or the default grid."""
         defaults: Grids = {
             "prior_strength": list(COUPLINGS),
             SHRINKAGES: [0.5 if self.many_tasks else 0.0],
@@ -124,9 +129,9 @@ class SearchSpace:
         return self.given[name] if name in self.given else defaults[name]
 
     def path(self, params: Params, shares: Sequence[float]) -> list[Params]:
-        """A chain over λ with everything else fixed: the empty graph, shares of λ_max, and the full one if it exists.
+        """Return a chain over λ with all else fixed: empty graph, shares of λ_max, and the full graph if it exists.
 
-        Correlations are at most 1, so that at λ = 1 the graph is empty whatever the data.
+        Correlations are at most 1, so that at λ = 1 the graph of any data is empty.
         """
         rest = {name: value for name, value in params.items() if name != "graph_penalty"}
         if "graph_penalty" in self.given:
@@ -140,7 +145,7 @@ class SearchSpace:
 
 
 def explore(contest: Contest, search: str) -> None:
-    """Score settings: of MSSL estimators one coordinate after the other, else the product of the grids."""
+    """Score settings: one coordinate after the other for MSSL estimators, else the product of the grids."""
     if not hasattr(contest.reader, "graph_penalty"):
         product_search(contest)
     elif search == "coordinate":
@@ -150,9 +155,9 @@ def explore(contest: Contest, search: str) -> None:
 
 
 def coordinate_search(contest: Contest, space: SearchSpace) -> None:
-    """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
+    """Search one ridge for all tasks, then sparse weights, then learned graphs."""
     contest.stop_early = True
-    # Settings of the first stages, which later ones vary.
+    # Later stages vary these settings of the first stages.
     first = {"coef_penalty": min(space.given.get("coef_penalty", [0.0]))}
     first |= {name: space.values(name)[0] for name in (SHRINKAGES, FLOORS)}
     by_contests = space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given)
@@ -165,12 +170,12 @@ def coordinate_search(contest: Contest, space: SearchSpace) -> None:
 
 
 def varied(fixed: Params, **grids: Iterable[Any]) -> list[Params]:
-    """Settings with every combination of some of their values."""
+    """Return settings with all combinations of the values in the grids."""
     return [{**fixed, **dict(zip(grids, values, strict=True))} for values in product(*grids.values())]
 
 
 def _one_ridge(contest: Contest, space: SearchSpace, fixed: Params) -> None:
-    """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
+    """Search one ridge for all tasks around each mean by decades, then by halves and quarters of a decade."""
     given, step = space.given.get("shared_mean"), RIDGES[0] / RIDGES[1]
     means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
     contest.evaluate("no graph", varied(fixed, shared_mean=given or means, prior_strength=RIDGES))
@@ -183,22 +188,22 @@ def _one_ridge(contest: Contest, space: SearchSpace, fixed: Params) -> None:
 
 
 def _sparse(contest: Contest, space: SearchSpace, fixed: Params) -> None:
-    """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
+    """Search γ × ridge without a graph, around zero and around the best mean, or around the user's means."""
     means = space.given.get("shared_mean", list(dict.fromkeys([False, contest.best["shared_mean"]])))
     grids = {"shared_mean": means, "coef_penalty": space.values("coef_penalty"), "prior_strength": NET_RIDGES}
     tried = contest.evaluate("no graph, sparse", varied(fixed, **grids))
-    found = contest.table.params[max(tried, key=contest.table.means().__getitem__)]
-    if "coef_penalty" in space.given or found["coef_penalty"] == 0:
+    best = contest.table.params[max(tried, key=contest.table.means().__getitem__)]
+    if "coef_penalty" in space.given or best["coef_penalty"] == 0:
         return
     third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
-    gammas = [found["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
-    contest.evaluate("no graph, sparse, refined", varied(found, coef_penalty=gammas))
+    gammas = [best["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
+    contest.evaluate("no graph, sparse, refined", varied(best, coef_penalty=gammas))
 
 
 def _graphs(contest: Contest, space: SearchSpace, first: Params) -> None:
-    """Means and couplings at a few λ, then a path of λ at the best of them.
+    """Search means and prior strengths at a few λ, then a path of λ at the best of them.
 
-    Without a mean a strong coupling would only shrink all weights.
+    Without a shared mean a strong prior would only shrink all weights, so that it is not tried.
     """
     names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
     settings: list[Params] = []
@@ -213,7 +218,7 @@ def _graphs(contest: Contest, space: SearchSpace, first: Params) -> None:
 
 
 def _sparse_graphs(contest: Contest, space: SearchSpace) -> None:
-    """γ × coupling, with and without the graph: sparse weights need another coupling."""
+    """Search γ × prior strength, with and without the graph: sparse weights need another prior strength."""
     best = contest.best
     couplings = sorted({best["prior_strength"], *(c for c in space.values("prior_strength") if c <= POOLING)})
     lambdas = {best["graph_penalty"]}
@@ -242,18 +247,18 @@ def product_search(contest: Contest) -> None:
 
 
 def is_of_loss(name: str) -> bool:
-    """Whether a parameter is a loss, or one of a loss."""
+    """Whether a parameter is the loss or a parameter of the loss."""
     return name.partition("__")[0] == "loss"
 
 
 def _strengths(whole: Dataset, template: MultiTaskEstimator) -> Grids:
-    """Grids of the strengths of the structure and of an ℓ1 penalty."""
+    """Return grids for the strength of the structure and of an ℓ1 penalty."""
     grid: Grids = {}
     spec = template.to_spec(whole)
     if "alpha" in spec.structure.get_params():
         grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13).tolist()
         if spec.structure.prices_edges:
-            # As printed in the paper λ has the units of S, and F has no minimum at 0.
+            # In the paper's formulation λ has the units of S, and F has no minimum at λ = 0.
             free = spec.structure.starts_diagonal
             top = 1.0 if free else graph_penalty_limit(whole.prepared(spec), spec)
             grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)).tolist(), *([0.0] if free else [])]

@@ -1,24 +1,26 @@
-r"""Graphs that folds do not choose: by random halves of the data, or by a criterion.
+r"""Selection of a graph without cross-validation: stability selection, and an information criterion.
 
-*Stability selection* takes the edges that are found again and again on random halves of the data.
+*Stability selection* keeps the edges that are selected in most random halves of the data.
 
-Subsamples are drawn without replacement and half the size of the whole. An edge's selection frequency at λ is the share
-of subsamples whose graph has it; the stable graph holds the edges whose frequency reaches the threshold π somewhere
-on the path. With q edges selected along the path on average, out of p = K(K−1)/2, the expected number of false ones is
+Subsamples are drawn without replacement and contain half of the data. The selection frequency of an edge at λ is the
+share of subsamples whose graph contains it. The stable graph contains the edges whose frequency reaches the threshold π
+at some point of the path. Let q be the mean number of edges that a subsample selects along the path, out of p =
+K(K−1)/2. Under exchangeability the expected number of false edges is
 
 .. math:: E[V] \le \frac{q^2}{(2\pi - 1)\, p}
 
-under exchangeability. The bound is reported and not enforced: if it had to be below 1, only the strongest few edges of
-a dense cluster would remain.
+The bound is reported but not enforced: with a bound below 1, only the few strongest edges of a dense cluster would
+remain.
 
-What is subsampled:
+There are two kinds of subsamples:
 
-- ``"features"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
-  One fit, then graphical lassos only.
-- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d. Chance
-  correlations of d weights are in every half, so that more edges are false than the bound says (``docs/graph.md``). For
-  classifiers half of every class: task by task, or, where the tasks share their rows, half of the rows with the same
-  labels in all tasks; where some labels occur once only, half of the rows that hold the same rarest class.
+- ``"features"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL. This
+  needs one fit and then only graphical lassos.
+- ``"samples"``: half of each task's rows, with new fits along the path, as in the paper. It needs n_k/2 well above d.
+  All halves contain the chance correlations of the d weights, so that more edges are false than the bound says
+  (``docs/graph.md``). For classifiers a subsample contains half of each class in each task. If the tasks share their
+  rows, it contains half of the rows with the same labels in all tasks or, if some labels occur only once, half of the
+  rows with the same rarest class.
 
 *The extended Bayesian information criterion* chooses a graph without resampling:
 
@@ -70,57 +72,59 @@ from mssl.structures.base import numeric
 from mssl.structures.copula import CORRELATIONS, row_moment
 
 _LOG = logging.getLogger("mssl")
-_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
+# Tolerance (relative gap) of a subsample's graphical lasso: a smaller one takes more time and changes only edges with a
+# weight near zero.
+_GRAPH_TOL = 1e-4
 
 
 @dataclass(eq=False, repr=False)
 class StabilitySelection(SingleThreaded, BaseEstimator):
-    """Select the edges between tasks that most random halves of the data agree on.
+    """Select the edges between tasks that most random halves of the data contain.
 
     Parameters
     ----------
     estimator : MSSLRegressor, MSSLClassifier or MultiTaskGLM with a SparsePrecision, optional
-        What is fitted. By default ``MSSLRegressor(graph_penalty=0.05, shared_mean=False)``: the graph is read from
-        the weights that predict well; a shared mean would take one cluster's centre out of all others' weights.
+        The estimator. By default ``MSSLRegressor(graph_penalty=0.05, shared_mean=False)``, which estimates weights that
+        predict well. With a shared mean the centre of one cluster would be subtracted from the weights of all others.
     subsample : {"features", "samples"}, default="features"
-        What is halved: rows of the fitted weights (or blocks of residuals), or every task's rows of data.
+        Whether to halve the rows of the fitted weights (or blocks of residuals), or the rows of each task's data.
     threshold : float, default=0.9
-        π in (0.5, 1]: frequency at which an edge is stable.
+        π in (0.5, 1]: selection frequency from which an edge is stable.
     n_subsamples : int, default=100
         Number of subsamples.
     path : (float, float), default=(0.3, 0.9)
-        Weakest and strongest λ, on the correlation scale: pairs whose correlation is below the weakest are never
-        selected. (A path that starts at the data's own λ_max always finds the strongest pair, also where no tasks are
-        related.) With :class:`mssl.paper.PaperMSSL` shares of λ_max.
+        Smallest and largest λ on the correlation scale. Pairs with a correlation below the smallest are never selected.
+        (A path that started at λ_max of the data would always select the strongest pair, even if no tasks are related.)
+        With :class:`mssl.paper.PaperMSSL` the values are shares of λ_max.
     n_points : int, default=20
-        Points of the path.
+        Number of points of the path.
     complementary_pairs : bool, default=True
-        Draw subsamples in pairs that do not overlap; of an odd number of rows one is left out.
+        Whether subsamples are drawn in disjoint pairs, which leave out one of an odd number of rows.
     block_length : int, optional
-        Rows of residuals that are kept together in time; n^(1/3) by default. With "samples", rows that tasks share, one
-        by one by default; of blocks a half may lack a class.
+        Number of consecutive rows of residuals that stay together; n^(1/3) by default. With "samples" the number of
+        consecutive rows that tasks share, 1 by default; with longer blocks a half may lack a class.
     random_state : int, Generator or None, default=None
         Seed of the subsamples.
     n_jobs : int, optional
-        Workers, as for joblib.
+        Number of workers, as for joblib.
     checkpoint : path, optional
-        File in which finished pieces are recorded.
+        File that records finished subsamples.
     verbose : int, default=0
         1 shows progress bars on a terminal.
 
     Attributes
     ----------
     graph_ : TaskGraph
-        The stable edges, weighted by the partial correlations of the model restricted to them; ``confidence`` holds
-        every pair's largest frequency.
+        The stable edges, weighted by the partial correlations of the model restricted to them. ``confidence`` holds
+        the largest frequency of each pair.
     frequencies_ : ndarray of shape (L, K, K)
-        Selection frequency of every edge at every λ.
+        Selection frequency of each edge at each λ.
     lambdas_ : ndarray of shape (L,)
-        The path.
+        The path of λ.
     mean_frequency_ : ndarray of shape (K, K)
-        Mean over the path: the best order in which to rank edges.
+        Mean frequency over the path, the best criterion to rank edges.
     expected_false_edges_ : float
-        The bound above.
+        Upper bound on the expected number of false edges.
     n_selected_ : float
         q, the mean number of edges that a subsample selects along the path.
 
@@ -159,15 +163,15 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         order: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> StabilitySelection:
-        """Find the stable edges.
+        """Select the stable edges.
 
         Parameters
         ----------
         X, y, tasks, sample_weight, offset
             Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
         groups, order : str or array of shape (N,) or (n,), optional
-            Rows that belong together, and the time of each row, as for :meth:`mssl.MSSLRegressorCV.fit`. Where rows are
-            halved (``subsample="samples"``) groups stay whole, and times go by blocks of `block_length`.
+            Group and time of each row, as for :meth:`mssl.MSSLRegressorCV.fit`. With ``subsample="samples"`` groups are
+            not split, and times are drawn in blocks of `block_length`.
         """
         X, groups, order, _ = take_columns(X, groups, order)
         given = MSSLRegressor(graph_penalty=0.05, shared_mean=False) if self.estimator is None else self.estimator
@@ -180,13 +184,13 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             if hasattr(template, name):
                 setattr(self, name, getattr(template, name))
         if self.checkpoint is not None and self.random_state is None:
-            remedy = "Without one no later run draws the same subsamples."
+            remedy = "Without a seed later runs draw other subsamples."
             raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
         record = Checkpoint.of(self, data, clone(template))
         return self.fit_whole(Dataset(data, template._loss()), template, record)
 
     def fit_whole(self, whole: Dataset, template: MultiTaskEstimator, record: Checkpoint) -> StabilitySelection:
-        """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
+        """Select the stable edges for prepared data and a template, with an open checkpoint."""
         self.check()
         structure = template.to_spec(whole).structure
         if not structure.prices_edges:
@@ -200,7 +204,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         Q = Q if structure.relates == "residual" else Q - point.result.mean
         S, floors = row_moment(Q, structure.correlation), structure.floors(point.result.scale)
         self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points)
-        if len(Q) == 1:  # one task has no pairs
+        if len(Q) == 1:  # A single task has no pairs.
             self.graph_ = self._summarise(["00"], S, floors, list(whole.data.tasks), None)
             return self
         with Progress(self.verbose, "stability selection", 1) as progress:
@@ -231,7 +235,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return tags
 
     def check(self) -> None:
-        """Raise where a parameter is impossible."""
+        """Raise for an invalid parameter."""
         if self.subsample == "coefficients":
             warn("`subsample='coefficients'` of StabilitySelection is now 'features'; it goes with 0.3.", FutureWarning)
         else:
@@ -246,14 +250,14 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             check_whole_number("block_length", self.block_length, low=1, also="None")
 
     def check_halves(self, n: int, what: str, remedy: str) -> None:
-        """Raise where there are too few of what is halved."""
-        if self.subsample != "samples" and n // 2 < 2:  # two rows are the fewest that have a correlation
+        """Raise if there are too few rows or features to halve."""
+        if self.subsample != "samples" and n // 2 < 2:  # A correlation needs at least two rows.
             raise ParameterError(
                 f"There are {n} {what} to halve; subsample='features' needs at least 4 {what}." + remedy
             )
 
     def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
-        """Half of n rows, in whole blocks, for every subsample; an odd block is left out."""
+        """Return half of n rows, in whole blocks, for each subsample; an odd block is left out."""
         blocks = np.array_split(np.arange(n), min(n, max(2, n // block)))
         middle = len(blocks) // 2
         halves: list[Index] = []
@@ -264,7 +268,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return halves[: self.n_subsamples]
 
     def _halve_rows(self, Q: Array, structure: Structure, random: np.random.Generator) -> list[Index]:
-        """Halves of the rows of weights, or of blocks of residuals."""
+        """Return halves of the rows of weights, or of blocks of residuals."""
         n, on_residuals = Q.shape[1], structure.relates == "residual"
         remedy = "" if on_residuals else " Or halve each task's rows: subsample='samples'."
         self.check_halves(n, "rows" if on_residuals else "features", remedy)
@@ -274,17 +278,17 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     def _halve_samples(
         self, whole: Dataset, template: MultiTaskEstimator, random: np.random.Generator
     ) -> list[tuple[Dataset, MultiTaskEstimator, list[Params]]]:
-        """Halves of every task's rows, and the fits along the path that they are for."""
+        """Return halves of each task's rows, with the template and the settings along the path."""
         data = whole.data
         smallest = int(data.n_rows.min())
         if smallest / 2 < 2 * data.n_features:
             warn(
                 f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
-                f"{data.n_features} features. Half-samples that are not well above the number of features spoil the "
-                "graph; subsample='features' does not need them."
+                f"{data.n_features} features. Halves need many more rows than features for a reliable graph; "
+                "subsample='features' does not halve the rows."
             )
         structure = template.to_spec(whole).structure
-        if not structure.free_units:  # the paper's λ is in other units; there the path is one of shares of λ_max
+        if not structure.free_units:  # The paper's λ has other units, so that the path consists of shares of λ_max.
             self.lambdas_ = self.lambdas_ * graph_limit(whole, template)
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
@@ -294,10 +298,10 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return [(Dataset(data, whole.loss, mask), template, chain) for mask in masks]
 
     def _half_samples(self, data: TaskData, labels: Index | None, random: np.random.Generator) -> list[Mask]:
-        """Half of every task's rows: two folds that never look at labels, but for a class that one would miss.
+        """Return masks of half of each task's rows, by two folds that use labels only so that no half lacks a class.
 
-        Groups, and blocks of neighbouring times, stay whole; where rows of all tasks belong together, the same ones are
-        in the half of each.
+        Groups and blocks of consecutive times are not split. If the tasks share their rows, all tasks have the same
+        half.
         """
         task, together = data.task_of_row, data.shared or data.aligned
         by_groups, classes = data.groups is not None or data.order is not None, class_rows(labels, len(task))
@@ -311,7 +315,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             if data.n_rows.min() < 2 and (together or self.complementary_pairs):
                 name = data.tasks.tolist()[np.argmin(data.n_rows)]
                 raise ParameterError(
-                    f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
+                    f"Task {name!r} has 1 row; give at least 2 rows per task, so that the halves do not overlap."
                 )
             if together:
                 n, block = int(data.n_rows[0]), self.block_length or 1
@@ -322,19 +326,19 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         masks: list[Mask] = []
         while len(masks) < self.n_subsamples:
             half = deal()[unit]
-            # What no fold holds out is in both halves; of pairs of rows it is in neither.
-            apart = self.complementary_pairs and not by_groups
-            pair = [half == 0, half == 1] if apart else [half != 1, half != 0]
+            # Rows that no fold holds out are in both halves; complementary pairs of rows leave them out.
+            disjoint = self.complementary_pairs and not by_groups
+            pair = [half == 0, half == 1] if disjoint else [half != 1, half != 0]
             masks += pair if self.complementary_pairs else pair[:1]
         return masks[: self.n_subsamples]
 
     def _summarise(
         self, words: Sequence[str], S: Array, floors: Array, tasks: list[Hashable], known: KnownEdges | None
     ) -> TaskGraph:
-        """The stable graph; supports are counted one subsample at a time, never held all together."""
+        """Return the stable graph; supports are counted one subsample at a time, which saves memory."""
         K, L = len(tasks), len(self.lambdas_)
         off = ~np.eye(K, dtype=bool)
-        # Edges that are forbidden, or free and thus always there, are not selected: they do not count in the bound.
+        # Forbidden edges are never selected and free edges always, so that the bound does not count them.
         priced = off if known is None else off & ~known.zeros(K) & (known.factors(K) > 0)
         upper = np.triu_indices(K, 1)
         counted = priced[upper]
@@ -348,7 +352,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         self.mean_frequency_ = self.frequencies_.mean(axis=0)
         self.tasks_ = np.asarray(tasks)
         confidence = self.frequencies_.max(axis=0)
-        # The comparison must not fail where 90 of 100 is not quite 0.9 in binary.
+        # The margin allows for rounding: 90/100 may differ from 0.9 in binary.
         adjacency = (confidence >= self.threshold - 1e-12) & off
         self.n_selected_ = selected / len(words)
         pairs = max(1, int(counted.sum()))
@@ -365,7 +369,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
 
 
 def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
-    """Warn where a subsample has rows of one class only, over all tasks."""
+    """Warn if a subsample has rows of only one class over all tasks."""
     lost = sum(len(np.unique(labels[mask])) < len(np.unique(labels)) for mask in masks)
     if lost:
         warn(
@@ -375,7 +379,7 @@ def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
 
 
 def graph_penalty_name(estimator: MultiTaskEstimator) -> str:
-    """Which of an estimator's parameters is λ, or an error where it has none."""
+    """Return the name of an estimator's parameter λ, or raise if it has none."""
     names = {} if isinstance(estimator, type) or not hasattr(estimator, "get_params") else estimator.get_params()
     for needed, name in (("graph_penalty", "graph_penalty"), ("structure", "structure__alpha")):
         if needed in names:
@@ -385,7 +389,7 @@ def graph_penalty_name(estimator: MultiTaskEstimator) -> str:
 
 
 def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> Iterator[Array]:
-    """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
+    """Yield precisions along a falling path of λ on the correlation scale of S, with warm starts."""
     scales = price_edges(S, floors) * (1.0 if known is None else known.factors(len(S)))
     warm = None
     for value in lambdas:
@@ -403,29 +407,29 @@ def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None
 
 
 def price_edges(S: Array, floors: Array) -> Array:
-    """a_ij = √((S_ii + e_i)(S_jj + e_j)), what one unit of λ means for each edge."""
+    """Return a_ij = √((S_ii + e_i)(S_jj + e_j)), the penalty of each edge for λ = 1."""
     spread = np.sqrt(np.diagonal(S) + floors)
     return np.outer(spread, spread)
 
 
 def select_rows(Q: Array, rows: Index, floors: Array, lambdas: Array, structure: Structure) -> str:
-    """Edges selected from some rows of weights or residuals along the path, as one word."""
+    """Return the edges selected from some rows of weights or residuals along the path, as a packed text."""
     return pack(graph_path(row_moment(Q[:, rows], structure.correlation), floors, lambdas, structure.edge_constraints))
 
 
 def select_refitted(part: Dataset, template: MultiTaskEstimator, chain: Sequence[Params]) -> str:
-    """Edges selected by fits on a subsample along the path, as one word."""
+    """Return the edges selected by fits on a subsample along the path, as a packed text."""
     return pack(point.result.structure.precision for point in follow(part, template, chain))
 
 
 def pack(precisions: Iterable[TaskMatrix]) -> str:
-    """The off-diagonal supports of some precisions as one word."""
+    """Pack the off-diagonal supports of precision matrices into a hexadecimal text."""
     bits = [entries_at(precision, *np.triu_indices(precision.shape[0], 1)) != 0 for precision in precisions]
     return np.packbits(np.concatenate(bits)).tobytes().hex()
 
 
 def unpack(word: str, n_points: int, n_tasks: int) -> Mask:
-    """Supports (points, K(K−1)/2) from a word, pairs in the order of ``triu_indices``."""
+    """Return supports (points, K(K−1)/2) from a packed text, with pairs in the order of ``triu_indices``."""
     count = n_points * (n_tasks * (n_tasks - 1) // 2)
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(word), dtype=np.uint8), count=count)
     return bits.astype(bool).reshape(n_points, -1)
@@ -433,16 +437,16 @@ def unpack(word: str, n_points: int, n_tasks: int) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class EBICPath:
-    """Graphs along a path of λ and their criterion.
+    """Graphs along a path of λ with their information criterion.
 
     Attributes
     ----------
     lambdas, scores : ndarrays of shape (L,)
         The path, and the criterion (smaller is better).
     graphs : list of L TaskGraph
-        The graph at every λ, weighted by the partial correlations of the model restricted to it.
+        The graph at each λ, weighted by the partial correlations of the model restricted to it.
     best : int
-        Which of them has the smallest criterion.
+        Index of the graph with the smallest criterion.
     """
 
     lambdas: Array
@@ -472,19 +476,19 @@ def ebic_path(
     Parameters
     ----------
     rows : array of shape (K, r)
-        What the graph relates, task by task: fitted weights (``model.coef_``) or residuals.
+        One row per task with its fitted weights (``model.coef_``) or residuals.
     tasks : sequence of K names, optional
         Task names.
     lambdas : array of shape (L,), optional
-        The path on the correlation scale, numbers ≥ 0; by default from λ_max down to 0.05 λ_max.
+        Path of λ ≥ 0 on the correlation scale; by default from λ_max down to 0.05 λ_max.
     floors : float or array of shape (K,), optional
-        Variances ≥ 0 added to the diagonal; by default 1 % of each task's own.
+        Variances ≥ 0 that are added to the diagonal; by default 1 % of each task's variance.
     gamma : float, default=0.5
         Weight of the term that grows with the number of tasks, in [0, 1].
     n_points : int, default=25
         Length of the default path.
     correlation : {"pearson", "spearman", "kendall"}, default="pearson"
-        How rows are compared; ranks for heavy tails.
+        Kind of correlation; the rank correlations are robust to heavy tails.
 
     Returns
     -------
@@ -508,7 +512,7 @@ def ebic_path(
     S = row_moment(Q, check_choice("correlation", correlation, CORRELATIONS))
     e = _read_floors(floors, S, units)
     path = _read_path(lambdas, lambda_max(S, price_edges(S, e)), n_points)
-    # A task in other units moves the criterion of all graphs alike.
+    # The units of a task add the same constant to the criterion of all graphs.
     shift = 2 * r * float(np.sum(np.log(units)))
     scores, graphs = [], []
     for precision in graph_path(S, e, path):
@@ -521,7 +525,7 @@ def ebic_path(
 
 
 def _in_unit_size(rows: ArrayLike) -> tuple[Array, Array]:
-    """Divide each task's row by its root mean square, so that squares of any numbers are safe; return both."""
+    """Divide each task's row by its root mean square, so that squares do not overflow; return both."""
     Q = numeric(rows, "rows")
     if Q.ndim != 2 or Q.shape[0] < 2 or Q.shape[1] < 2 or not np.all(np.isfinite(Q)):
         raise DataError(f"rows have shape {Q.shape}; give finite numbers of shape (K, r), at least two tasks and rows.")
@@ -533,24 +537,24 @@ def _in_unit_size(rows: ArrayLike) -> tuple[Array, Array]:
 
 
 def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
-    """The variances added to the diagonal, in the tasks' own units."""
+    """Return the variances that are added to the diagonal, in units of the scaled rows."""
     variances, K = np.diagonal(S), len(S)
     e = 0.01 * variances
     if floors is not None:
         given = numeric(floors, "floors")
         if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
-            raise refused("floors", floors, f"give one number ≥ 0, or {K} (one a task)")
+            raise refused("floors", floors, f"give one number ≥ 0, or {K} (one per task)")
         e = given / units / units
     if np.any(variances + e <= 0):
         raise DataError(
-            f"The row of task {int(np.argmin(variances + e))} is all zeros, so that it has no correlation with others; "
-            "leave the task out, or give floors above 0."
+            f"The row of task {int(np.argmin(variances + e))} is all zeros, so that it has no correlations with other "
+            "tasks; leave the task out, or give floors above 0."
         )
     return e
 
 
 def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
-    """The falling path of λ."""
+    """Return the falling path of λ."""
     if lambdas is None:
         return limit * np.geomspace(0.999, 0.05, check_whole_number("n_points", n_points, low=1))
     path = np.sort(np.ravel(numeric(lambdas, "lambdas")))[::-1]
