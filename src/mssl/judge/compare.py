@@ -1,4 +1,4 @@
-"""Methods side by side: fits to the training part of every fold, scores of the rows that it holds out."""
+"""Comparison of methods by cross-validation: fits to each training part, scores on its held-out rows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from mssl.metrics import area_under_curve, base_log_loss, task_means
 
 @dataclass(frozen=True, eq=False)
 class _Input:
-    """Rows as they came, and the estimators to fit to some of them."""
+    """The user's rows, and the estimators to compare."""
 
     estimators: Mapping[str, BaseEstimator]
     data: TaskData
-    given: Mapping[str, Any]  # X, y, tasks and what else has one entry a row
+    given: Mapping[str, Any]  # X, y, tasks and other arguments with one entry per row.
     labels: bool
 
     def part(self, rows: Index) -> dict[str, Any]:
-        whole = () if self.data.layout == "long" else ("tasks",)  # names of the columns
+        whole = () if self.data.layout == "long" else ("tasks",)  # Here they are the names of the columns of y.
         return {
             name: values if values is None or name in whole else _safe_indexing(values, rows)
             for name, values in self.given.items()
@@ -44,7 +44,7 @@ class _Input:
 
 
 def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a method takes of the arguments that were given."""
+    """Return the given arguments that a method accepts."""
     parameters = signature(method).parameters
     open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
     known = {*parameters, *(("tasks", "offset") if open_ended else ())}
@@ -52,15 +52,15 @@ def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def _predict_part(given: _Input, train: Mask, test: Mask, name: str) -> list[float]:
-    """Fit an estimator to some rows, and predict the means of others."""
+    """Fit an estimator to the training rows, and return the predicted means of the test rows."""
     data = given.data
     rows, held = (np.unique(data.source_rows[part]) for part in (train, test))
-    learned, asked = given.part(rows), given.part(held)
+    known, new = given.part(rows), given.part(held)
     model = clone(given.estimators[name])
-    X, y = learned.pop("X"), learned.pop("y")
-    model.fit(X, y, **_taken(model.fit, learned))
+    X, y = known.pop("X"), known.pop("y")
+    model.fit(X, y, **_taken(model.fit, known))
     predict = model.predict_proba if given.labels else model.predict
-    means = np.asarray(predict(asked["X"], **_taken(predict, {name: asked[name] for name in ("tasks", "offset")})))
+    means = np.asarray(predict(new["X"], **_taken(predict, {name: new[name] for name in ("tasks", "offset")})))
     means = means[..., 1] if given.labels else means
     place = np.searchsorted(held, data.source_rows[test])
     flat: list[float] = (means[place] if means.ndim == 1 else means[place, data.task_of_row[test]]).tolist()
@@ -83,29 +83,30 @@ def compare_methods(
     checkpoint: str | PathLike[str] | None = None,
     verbose: int = 0,
 ) -> dict[str, Any]:
-    """Compare estimators by cross-validation on the same folds; differences are paired, part by part.
+    """Compare estimators by cross-validation on the same folds; differences are paired by test part.
 
     Parameters
     ----------
     estimators : dict of str → estimator
-        What is compared; the others are held to the first. Each chooses its parameters within a training part.
+        The estimators. Differences are relative to the first one. Each estimator chooses its parameters within the
+        training parts.
     X, y, tasks, sample_weight, groups, order, offset
-        Data in any layout, as for :meth:`mssl.MSSLRegressorCV.fit`; `groups` and `order` decide the folds.
+        Data in any layout, as for :meth:`mssl.MSSLRegressorCV.fit`; `groups` and `order` determine the folds.
     cv : int, splitter or iterable of (train, test), default=5
         The folds.
     n_jobs : int, optional
-        Workers, as for joblib.
+        Number of workers, as for joblib.
     checkpoint : path, optional
-        File in which finished fits are recorded.
+        File that records finished fits.
     verbose : int, default=0
         1 shows progress bars on a terminal.
 
     Returns
     -------
     dict
-        ``methods``: mean and standard error of the measures of each; ``differences``: what each takes off the first
-        one's deviance; ``tasks``: deviance and gain of each task. Every standard error allows for the rows that
-        training parts share (:func:`standard_error`).
+        ``methods`` holds mean and standard error of each method's measures, ``differences`` the reduction of the first
+        method's deviance by each other method, and ``tasks`` deviance and gain of each task. The standard errors
+        account for the rows that training parts share (:func:`standard_error`).
 
     Examples
     --------
@@ -119,7 +120,7 @@ def compare_methods(
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise refused(
-            "estimators", estimators, "give a dict of name → estimator, the one that others are held to first"
+            "estimators", estimators, "give a dict of name → estimator; differences are relative to the first"
         )
     first = next(iter(estimators.values()))
     labels = is_classifier(first)
@@ -151,12 +152,12 @@ def _judged(
     splits: Sequence[tuple[Mask, Mask]],
     loss: Loss,
 ) -> dict[str, Any]:
-    """What :func:`compare_methods` answers, from the predicted means of every part."""
+    """Return the result of :func:`compare_methods` from the predicted means of each test part."""
     y = (data.y == np.unique(data.y)[-1]).astype(float) if loss.labels else data.y.astype(float)
     weights = np.ones(len(y)) if data.weights is None else data.weights
     task, K = data.task_of_row, data.n_tasks
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    lost, counts = np.zeros((len(names), len(splits), K)), np.zeros((len(splits), K))  # sums over rows of a part
+    lost, counts = np.zeros((len(names), len(splits), K)), np.zeros((len(splits), K))  # Sums over the rows of a part.
     for k, (train, test) in enumerate(splits):
         counts[k] = np.bincount(task[test], weights[test], K)
         base = task_means(y[train], task[train], weights[train], K)[task[test]]
@@ -166,7 +167,7 @@ def _judged(
             deviance = loss.deviance(y[test], _inside(loss, mean))
             lost[m, k] = np.bincount(task[test], weights[test] * deviance, K)
     parts = lost.sum(axis=2) / counts.sum(axis=1)
-    with np.errstate(invalid="ignore"):  # tasks without rows in a part
+    with np.errstate(invalid="ignore"):  # A task may have no rows in a part.
         of_task, of_all = lost / counts, lost.sum(axis=1) / counts.sum(axis=0)
     return {
         "folds": len(splits),
@@ -191,17 +192,17 @@ def _judged(
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of the mean of one figure a test part.
+    """Return the standard error of the mean of one value per test part.
 
-    Training parts share rows, so that the figures are correlated: with k parts their variance s² gives that of the mean
-    as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
+    Training parts share rows, so that the values are correlated. If the variance of k values is s², that of their mean
+    is estimated as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
     """
     k = len(values)
     return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
 
 
 def paired_difference(first: Array, other: Array) -> dict[str, float]:
-    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error."""
+    """Return the mean reduction of the first method's deviance on the same parts, with its standard error."""
     gained = first - other
     error = standard_error(gained)
     mean, scale = float(gained.mean()), float(first.mean())
@@ -210,7 +211,7 @@ def paired_difference(first: Array, other: Array) -> dict[str, float]:
 
 
 def _gain(first: Array, other: Array) -> dict[str, float]:
-    """Share of a task's deviance that a method takes off the first one's, over the parts with rows of the task."""
+    """Return the relative reduction of a task's deviance, over the parts with rows of the task."""
     there = np.isfinite(first)
     if there.sum() < 2:
         scale = float(first[there].sum())
@@ -221,14 +222,14 @@ def _gain(first: Array, other: Array) -> dict[str, float]:
 
 
 def _inside(loss: Loss, mean: Array) -> Array:
-    """Keep probabilities off exactly 0 and 1, where one wrong answer has an infinite deviance."""
+    """Bound probabilities away from 0 and 1, where one wrong prediction has an infinite deviance."""
     return np.clip(mean, 1e-12, 1 - 1e-12) if loss.labels else mean
 
 
 def measures(loss: Loss, y: Array, mean: Array, weights: Array, base: Array) -> dict[str, float]:
-    """The usual measures for a loss, over all rows; R2 and D2 within tasks, against each task's mean.
+    """Return the usual measures for a loss over all rows; R2 and D2 are relative to each task's mean.
 
-    ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
+    ``base`` holds the mean of each row's task in the training part (:func:`mssl.metrics.task_means`).
     """
     if loss.labels:
         return {

@@ -1,16 +1,16 @@
-r"""When held-out rows tell that one candidate is better than another: a gain, its error, and one rule.
+r"""Comparison of candidates on held-out rows: a gain, its standard error, and one decision rule.
 
-A gain is a sum over parts: cells of a table of folds and tasks, or rows. Its error is the larger of those over several
-ways to group the parts, such as folds (or cells) and tasks: five folds say little about it, and a gain in one task out
-of many is no gain to rely on.
+A gain is a sum over parts, which are rows or cells of a table of folds and tasks. The parts are grouped in several
+ways, such as by folds (or cells) and by tasks. The standard error of the gain is the largest over these groupings: five
+folds alone estimate it poorly, and a gain in one of many tasks may not generalise.
 
-:class:`ScoreTable` holds the scores of settings in every fold, and says which are the best and which can be told from
-them. :func:`stack` mixes candidates where none is clearly better: its weights are those of Yao, Vehtari, Simpson &
-Gelman (2018, doi:10.1214/17-BA1091),
+:class:`ScoreTable` holds the scores of settings in each fold. It finds the best settings and those that are not
+significantly worse. If no candidate is clearly better, :func:`stack` mixes them with the weights of Yao, Vehtari,
+Simpson & Gelman (2018, doi:10.1214/17-BA1091),
 
 .. math:: \max_{w \ge 0, \sum w = 1} \; \sum_i \log \sum_m w_m \, p_m(y_i \mid y_{-i}) ,
 
-which do not ask whether one of the candidates is right.
+which do not assume that one of the candidates is the true model.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ from mssl._typing import Array, Index, Json
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 
-# Standard errors by which curves have to beat straight lines, and products curves. One was too few: it let curves in on
-# two of five draws of pure noise and on a cut of landmine, where they lost. The one draw of true curves that was looked
-# at gained 4.8. On 48 sets of lines and curves one and two gave the same errors to a thousandth.
+# Number of standard errors by which curves must beat straight lines, and products must beat curves. A larger margin
+# keeps models simpler but may miss true curves. One standard error was too few: it selected curves on two of five draws
+# of pure noise and on a cut of landmine, where they were worse. The one examined draw of true curves gained 4.8. On 48
+# sets of lines and curves margins of one and two gave the same errors to a thousandth.
 MARGIN = 2.0
-MIN_GAIN_NATS = 1.0  # of total log density besides: smaller gains are within the tolerance of fits that are only judged
+# Richer features must also raise the total held-out log density by at least this much; smaller gains are within the
+# tolerance of the fits that cross-validation only scores.
+MIN_GAIN_NATS = 1.0
 
 
 def gain(parts: Array, *groupings: Index) -> tuple[float, float]:
-    """Sum of the parts of a paired difference, and the larger of its standard errors over groups.
+    """Return the sum of the parts of a paired difference, and its largest standard error over the groupings.
 
     Parameters
     ----------
     parts : ndarray of shape (N,)
-        What each part adds to the difference.
+        Contribution of each part to the difference.
     groupings : ndarrays of int of shape (N,)
-        Group of each part, several ways; one with a single group says nothing.
+        Group of each part in one or more groupings. A grouping with a single group is ignored.
 
     Examples
     --------
@@ -55,38 +58,38 @@ def gain(parts: Array, *groupings: Index) -> tuple[float, float]:
 
 
 def error_of_mean(values: Array) -> Array:
-    """Standard errors of the means over the last axis; 0 where it is of length one, which says nothing of them."""
+    """Return the standard errors of the means over the last axis; 0 if it has length 1."""
     n = values.shape[-1]
     return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
 
 
 def wins(gained: tuple[float, float], margin: float = MARGIN, least: float = 0.0) -> bool:
-    """Whether a gain is above so many of its errors, and above a least one."""
+    """Whether a gain exceeds ``margin`` standard errors and the minimum ``least``."""
     return gained[0] > max(margin * gained[1], least)
 
 
 def mean_by_task(data: TaskData, values: Array, weights: Array) -> Array:
-    """Mean of flat values over each task's rows, (K,); NaN where all its weights are zero."""
+    """Return the weighted mean of flat values over each task's rows, (K,); NaN for tasks without weight."""
     sums, total = data.task_sums(weights * values), data.task_sums(weights)
     return np.divide(sums, total, out=np.full(data.n_tasks, np.nan), where=total > 0)
 
 
-# What is reported of one fit and its score; the scores of the single tasks follow where the score is their mean.
+# Entries of the report of one fit. If the score is the mean over tasks, the scores of the single tasks follow.
 SCORE, EDGES, NONZERO, SECONDS, CERTIFIED, AUC = range(6)
-TASKS = AUC + 1  # where the scores of the single tasks begin
+TASKS = AUC + 1  # Index of the first task's score.
 
 
 def advantages(one: Array, others: Array) -> tuple[Array, Array]:
-    """By how much a mean score is better than others, and the standard errors of the paired differences.
+    """Return the advantage of one mean score over others, and the standard errors of the paired differences.
 
-    An error is the larger of that over folds and that over tasks.
+    Each standard error is the larger of that over folds and that over tasks.
 
     Parameters
     ----------
     one : ndarray of shape (F, 6 + K)
-        Reports of one fit in every fold.
+        Reports of one fit in each fold.
     others : ndarray of shape (..., F, 6 + K)
-        Those of others.
+        Reports of the other fits.
     """
     difference = one - others
     by_fold, by_task = difference[..., SCORE], difference[..., TASKS:]
@@ -99,18 +102,18 @@ def advantages(one: Array, others: Array) -> tuple[Array, Array]:
 
 @dataclass(eq=False)
 class ScoreTable:
-    """Settings and how they did in every fold.
+    """Settings and their reports in each fold.
 
     Attributes
     ----------
     params : list of dict
-        The settings; their numbers in this list stand for them.
+        The settings. Methods identify a setting by its index in this list.
     stages : list of str
-        The stage of the search that asked for each.
+        The stage of the search that evaluated each setting.
     reports : ndarray of shape (n_settings, F, 6 + K)
-        For each fold the score, edges, nonzero weights, seconds, whether the fit is certified, the area under the ROC
-        curve (NaN where there are no labels), and the scores of the single tasks. NaN where a chain of settings was
-        left early.
+        For each fold the score, the numbers of edges and of nonzero weights, the seconds, whether the fit is certified,
+        the area under the ROC curve (NaN unless the targets are labels), and the scores of the single tasks. Entries of
+        settings that early stopping skipped are NaN.
     """
 
     params: list[Json]
@@ -118,11 +121,11 @@ class ScoreTable:
     reports: Array
 
     def means(self) -> Array:
-        """Mean score over folds."""
+        """Return the mean score of each setting over the folds."""
         return np.asarray(self.reports[..., SCORE].mean(axis=1))
 
     def ranking(self) -> list[int]:
-        """Settings with a finite score, the best first; an error where none got one."""
+        """Return the settings with a finite score, the best first; raise if there are none."""
         means = self.means()
         order = np.argsort(-means, kind="stable")
         order = order[np.isfinite(means[order])]
@@ -131,14 +134,14 @@ class ScoreTable:
         return order.tolist()
 
     def equals(self, chosen: int, most: int) -> list[int]:
-        """Settings and those that they do not beat by a standard error of the paired difference, best first.
+        """Return a setting and those that it does not beat by a standard error of the paired difference, best first.
 
         Parameters
         ----------
         chosen : int
-            The best, or others to compare with.
+            The setting to compare with, usually the best one.
         most : int
-            How many to give at most.
+            Maximum number of settings.
         """
         others = [other for other in self.ranking() if other != chosen]
         if most == 1 or not others:
@@ -148,19 +151,19 @@ class ScoreTable:
         return [chosen, *near[: most - 1]]
 
     def simplest(self) -> int:
-        """The sparsest settings (edges, then weights) within one standard error of the best."""
+        """Return the sparsest setting (by edges, then by weights) within one standard error of the best."""
         ranking, means = self.ranking(), self.means()
         least = means[ranking[0]] - error_of_mean(self.reports[ranking[0], :, SCORE])
         sizes = self.reports[:, :, [EDGES, NONZERO]].mean(axis=1).tolist()
         return min((number for number in ranking if means[number] >= least), key=lambda number: sizes[number])
 
     def without(self, fold: int) -> ScoreTable:
-        """The same settings by all folds but one; those without a score have none."""
+        """Return the table without one fold; settings without a score keep none."""
         scored = np.isfinite(self.means())[:, None, None]
         return replace(self, reports=np.delete(np.where(scored, self.reports, np.nan), fold, axis=1))
 
     def cv_results(self) -> dict[str, Any]:
-        """The table as arrays, in the form of scikit-learn's ``cv_results_``."""
+        """Return the table as arrays, in the form of scikit-learn's ``cv_results_``."""
         means, scores, areas = self.means(), self.reports[..., SCORE], self.reports[..., AUC]
         names = sorted({name for params in self.params for name in params})
         results: dict[str, Any] = {
@@ -172,7 +175,7 @@ class ScoreTable:
             results["mean_auc"] = np.nansum(areas, axis=1) / np.where(known, known, np.nan)
         order = np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable")
         facts = self.reports.mean(axis=1)
-        with np.errstate(invalid="ignore"):  # scores that are infinite
+        with np.errstate(invalid="ignore"):  # Scores may be infinite.
             spread = scores.std(axis=1)
         return results | {
             "params": list(self.params),
@@ -188,7 +191,7 @@ class ScoreTable:
 
 
 def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0) -> Array:
-    """Weights of a mixture that give held-out rows the highest density.
+    """Return the weights of a mixture that maximise the density of held-out rows.
 
     Parameters
     ----------
@@ -197,7 +200,7 @@ def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0)
     weights : ndarray of shape (N,), optional
         Frequency weights of the rows.
     prior : float
-        Rows' worth of belief, spread over all members alike.
+        Strength, in rows, of a prior for equal weights.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Pieces of work spread over workers by joblib, recorded when finished, the same for any number of workers."""
+"""Parallel work by joblib with a record of finished pieces; results do not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Piece = tuple[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the work, where finished pieces are kept, and who is told of them.
+    """Workers with a record of finished pieces and a progress display.
 
     Parameters
     ----------
     n_jobs : int, optional
-        As for joblib; ``joblib.parallel_config(backend="dask")`` and other backends are honoured.
+        Number of workers, as for joblib; ``joblib.parallel_config(backend="dask")`` and other backends are respected.
     checkpoint : Checkpoint
-        Where finished pieces are kept; nowhere by default.
+        Record of finished pieces; by default they are not recorded.
     progress : Progress
-        What shows stages and finished pieces; nothing by default.
+        Display of stages and finished pieces; by default nothing is shown.
     """
 
     n_jobs: int | None = None
@@ -34,21 +34,21 @@ class Workers:
     progress: Progress = field(default_factory=lambda: Progress(0, "", 1))
 
     def run(self, function: Callable[..., Any], stage: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-        """Values of ``function(*arguments)`` by the pieces' names; those in the checkpoint are not computed again.
+        """Return ``function(*arguments)`` by the names of the pieces; pieces in the checkpoint are not computed again.
 
         Parameters
         ----------
         function : callable
-            Importable by name, so that other processes find it; its values must be what JSON can hold.
+            Function that other processes can import by its name. Its values must be representable in JSON.
         stage : str
-            What the work is, for the progress.
+            Name of the work in the progress display.
         pieces : sequence of (name, arguments)
-            The work.
+            Name and arguments of each call.
         """
         left = [(name, arguments) for name, arguments in pieces if name not in self.checkpoint]
         self.progress.stage(stage, len(pieces))
         self.progress.advance(len(pieces) - len(left))
-        # In this process what a piece caches in its arguments serves the next one.
+        # In this process later pieces can use what earlier pieces cached in their arguments.
         alone = not left or Parallel(n_jobs=self.n_jobs).n_jobs == 1
         for name, value in (_named(function, *piece) for piece in left) if alone else self._spread(function, left):
             self.checkpoint[name] = value
@@ -56,13 +56,13 @@ class Workers:
         return {name: self.checkpoint[name] for name, _ in pieces}
 
     def _spread(self, function: Callable[..., Any], pieces: Sequence[Piece]) -> Iterator[tuple[str, Any]]:
-        """Names and values as workers finish them."""
+        """Yield names and values as workers finish them."""
         calls = [delayed(_named)(function, *piece) for piece in pieces]
         try:
             eager = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered")
         except ValueError:
-            # A backend that answers when all is done: two pieces a worker at once, so that they can be recorded. More
-            # would be lost when the run is killed, fewer leave workers waiting for the slowest.
+            # This backend returns only after all pieces are done. Each call gets two pieces per worker, which are then
+            # recorded. With more pieces an interruption would lose more work; with fewer, workers would wait longer.
             with Parallel(n_jobs=self.n_jobs) as workers:
                 size = 2 * effective_n_jobs(workers.n_jobs)
                 for first in range(0, len(calls), size):
@@ -72,6 +72,6 @@ class Workers:
 
 
 def _named(function: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    """One BLAS thread a piece: no nested threads, and sums in the same order wherever the piece is computed."""
+    """Run a piece with one BLAS thread: no nested threads, and sums have the same order on every worker."""
     with one_thread():
         return name, function(*arguments)
