@@ -201,7 +201,7 @@ def test_folds_of_moments_and_of_rows_take_the_same_factors():
 
 def test_factors_are_checked():
     X, y, tasks = lines()
-    with pytest.raises(ParameterError, match="give one a feature"):
+    with pytest.raises(ParameterError, match="one per feature"):
         MultiTaskGLM(penalty_factor=np.ones(5)).fit(X, y, tasks=tasks)
     with pytest.raises(ParameterError, match="penalty_factor"):
         MultiTaskGLM(penalty_factor=[-1.0, 1.0, 1.0, 1.0]).fit(X, y, tasks=tasks)

@@ -2,11 +2,12 @@ r"""The alternation: best weights for the task precision, best precision for the
 
 Each round ends with a joint certificate at one and the same :math:`(W, \Omega)`: the weight step's gap plus the
 structure's gap, relative to max(1, |F|). It bounds how much either block alone could still lower F
-(partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next: a round that
-raises it beyond rounding is taken back. A structure that is not learned needs one weight step, which is the whole fit.
+(partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next: the
+alternation undoes a round that raises F beyond rounding. If the structure is not learned, one weight step is the whole
+fit.
 
-Rounds that gain little go on in the same direction. The structure is therefore fitted to weights that are extrapolated
-along the last change (Nesterov's momentum); if F rises by that, momentum starts again from zero.
+Successive rounds tend to move in the same direction. The structure is therefore fitted to weights that are extrapolated
+along the last change (Nesterov's momentum). If this raises F, momentum starts again from zero.
 
 References
 ----------
@@ -33,9 +34,14 @@ from mssl.model.task_matrix import count_entries
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SLOW, SMALLEST_GAIN, Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
-_SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
-_LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
-_FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
+# Share of the allowed gap that each of the two blocks may use. A smaller share makes the steps slower; with more than
+# 1/2 the two gaps together could exceed the tolerance.
+_SHARE = 0.3
+# Share of the present gap to which a block is solved while the fit is far from its end. A smaller share makes each step
+# slower, a larger one takes more rounds.
+_LOOSE = 0.1
+# Safeguard: a convex fit fails if F at its end exceeds F at its start by more than this share. Rounding is far smaller.
+_FAR = 1e-3
 
 
 class WeightProblem(LossAndPenalty, Protocol):
@@ -45,7 +51,7 @@ class WeightProblem(LossAndPenalty, Protocol):
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
-        """Whether loss and certificate at W are accurate to ``tol`` as compiled rounds compute them."""
+        """Whether the loss and the certificate that compiled rounds compute at W are accurate to ``tol``."""
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
@@ -55,7 +61,7 @@ class WeightProblem(LossAndPenalty, Protocol):
 
     @property
     def compiled(self) -> TaskLoss | None:
-        """The problem as compiled rounds take it, where they know it."""
+        """The problem in the form that compiled rounds take; None if they cannot solve it."""
 
 
 class Record(NamedTuple):
@@ -72,7 +78,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """Weights, task precision and how they were reached.
+    """The weights, the task precision and a record of the fit.
 
     Attributes
     ----------
@@ -83,17 +89,17 @@ class FitResult:
     structure : StructureStep
         The task precision, its inverse and its gap.
     mean : ndarray of shape (d,)
-        The shared mean (zero where there is none).
+        The shared mean; zeros if the model has none.
     status : Status
-        How it ended.
+        How the fit ended.
     objective : float
         F at the end.
     relative_gap : float
         The joint certificate, relative to max(1, |F|).
     history : list of Record
-        One record a round.
+        One record per round.
     scale : StructureScale
-        The constants that make F one fixed function.
+        The structure's constants, which stay fixed during the fit.
     """
 
     W: Array
@@ -108,7 +114,7 @@ class FitResult:
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """The attributes of a result in a model file of version 1, where the scale was called a frame."""
+        """The attributes of a result in a model file of version 1, which calls the scale a frame."""
         return {"scale" if name == "frame" else name: value for name, value in state.items()}
 
     @property
@@ -120,7 +126,7 @@ class FitResult:
 
     @property
     def message(self) -> str:
-        """The status in words, with the figures."""
+        """The status in words, with the relative gap and the number of rounds."""
         return f"{self.status} (relative gap {self.relative_gap:.2e} after {len(self.history)} rounds)"
 
 
@@ -138,7 +144,7 @@ def alternate(
     monitor: Callable[[Record], bool] | None = None,
     ready: bool = False,
 ) -> FitResult:
-    """Minimise F over weights and structure from a start.
+    """Minimise F over the weights and the structure, starting at given values.
 
     Parameters
     ----------
@@ -155,12 +161,12 @@ def alternate(
     tol : float
         Joint relative certificate to reach.
     max_iter, max_inner : int
-        Limits of the rounds and of each weight step. A structure that is not learned has one round, which may take as
-        many iterations as all rounds of another.
+        Largest number of rounds, and of iterations per weight step. The single round of a structure that is not
+        learned may take as many iterations as all rounds of a learned one.
     monitor : callable, optional
-        Called with each round's record; a true answer stops the alternation.
+        Function that is called with the record of each round. The alternation stops when it returns True.
     ready : bool
-        Whether the weights are the best for the given Ω already (a fit's, or the start's): Ω is then updated first.
+        Whether the weights already are the best ones for the given Ω. The first round then updates Ω.
     """
     rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
     if not structure.learned:
@@ -183,7 +189,7 @@ class _Rounds:
     monitor: Callable[[Record], bool] | None
     history: list[Record] = field(default_factory=list)
     began: float = field(default_factory=perf_counter)
-    unreachable: float = 0.0  # gap below which structure steps make no progress: none is tried there again
+    unreachable: float = 0.0  # structure steps made no progress below this gap; no further step is tried there
 
     def _at(self, point: Point, status: Status) -> FitResult:
         return self._ended(point.W, point.step, point.mean, point.objective, status)
@@ -194,7 +200,7 @@ class _Rounds:
         return FitResult(W, intercepts, step, mean, status, objective, gap, self.history, self.scale)
 
     def only(self, W: Array, step: StructureStep, max_iter: int) -> FitResult:
-        """The fit for a given Ω: one weight step."""
+        """Fit the weights for a given Ω, which takes one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
         size, remaining = max(1.0, abs(first.loss)), max(max_iter // PATIENCE, 1) * self.max_inner
@@ -202,30 +208,30 @@ class _Rounds:
             weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
             remaining -= weights.n_iter
-            # The tolerance was relative to the loss at the start. If F is much smaller, the step goes on.
+            # The tolerance was relative to the loss at the start. If F is much smaller, the weight step continues.
             ended = weights.status not in (Status.CONVERGED, Status.STATIONARY)
             if weights.gap <= self.tol * point.size or ended or remaining <= 0:
                 break
             W, size = weights.W, point.size
         fine = self.tol**2 * point.size
         if fine < weights.gap <= self.tol * point.size:
-            # Parameters are only as accurate as the root of a gap: a few iterations more give them digits.
+            # The error of the weights is about the square root of the gap. A few more iterations make it smaller.
             more = self.problem.solve(coupling, weights.W, tol=fine, max_iter=PATIENCE)
             if more.gap < weights.gap:
                 weights, point = more, evaluate(self.problem, self.structure, self.scale, more.W, step, coupling)
         self._record(point, weights.gap)
         if point.objective > first.objective + _FAR * max(size, first.size):
             raise DataError(
-                f"The fit ends at the objective {point.objective:.6g}, above {first.objective:.6g} where it began: its "
-                "steps have no digits left. Rescale features, and targets of tasks, that differ by many orders of "
-                "magnitude, or raise the noise."
+                f"The objective rose from {first.objective:.6g} to {point.objective:.6g} during the fit; it must "
+                "fall, but rounding dominates. Rescale features, and targets of tasks, that differ by many orders of "
+                "magnitude, or raise the noise variance."
             )
         return self._at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
     def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
-        """The rounds of :meth:`alternate` in compiled calls, for problems so small that Python would take most time.
+        """Run the rounds of :meth:`alternate` in compiled calls, which avoids Python's overhead in small problems.
 
-        They end early where a step fails, of which :meth:`alternate` knows more ways out.
+        If a step fails, :meth:`alternate` continues, which has more ways to recover.
         """
         L, e = self.structure.prices(self.scale)
         variances, strengths = plain(self.scale.variances), (self.structure.strength, self.mean_variance)
@@ -239,7 +245,7 @@ class _Rounds:
             max_inner=self.max_inner,
         )
         while True:
-            # The first rounds cannot stall: only from then on each of them needs a look.
+            # The first 2 * PATIENCE rounds cannot stall. After them, the status is checked in every round.
             n = 1 if self.monitor is not None else max(1, 2 * PATIENCE - len(self.history))
             ended, table = rounds.run(min(n, max_iter - len(self.history)))
             stop, status, now = False, None, perf_counter()
@@ -264,7 +270,7 @@ class _Rounds:
         coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
         doubted = status in (Status.STALLED, Status.DIVERGED)
         if len(self.history) < max_iter and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):
-            # Compiled rounds know Grams alone; where these lack digits, F and its certificate are not to be trusted.
+            # Compiled rounds use Grams alone. If these are not accurate enough, neither are F and its certificate.
             remaining = max_iter - len(self.history)
             self.history.clear()
             return self.alternate(W, step, remaining, ready)
@@ -273,7 +279,7 @@ class _Rounds:
         return self._ended(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
 
     def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
-        """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
+        """Alternate weight steps and structure steps; return the last point that did not raise F, and its status."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, change_of_precision, idle, careful = _Momentum(), np.inf, 0, False
         misses, lost, inner, finite = 0, 0, self.max_inner, None
@@ -294,7 +300,7 @@ class _Rounds:
             if raised and not momentum.used and careful:
                 return self._at(point, Status.STALLED)
             if raised:
-                # F rose without momentum, so a step was solved too loosely: the next one is solved accurately.
+                # F rose without momentum, so the last steps were not accurate enough. The next ones are.
                 point, careful = momentum.back(), careful or not momentum.used
             else:
                 point, careful = reached, False
@@ -302,7 +308,7 @@ class _Rounds:
                 stop = self._record(point, weights.gap)
                 status = verdict(self.history, tol)
                 if not structure.joint and status is not Status.DIVERGED:
-                    # Gaps are of second order in a change of weights and Ω.
+                    # A gap is of second order in the change of weights and Ω, so the changes have the tolerance √tol.
                     status = Status.SETTLED if max(change, change_of_precision) <= np.sqrt(tol) else None
                 misses += missed
                 lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= NEGLIGIBLE * point.size else 0
@@ -314,7 +320,7 @@ class _Rounds:
                     return self._at(point, status or Status.MAX_ITER)
                 finite = point
             needed = _SHARE * tol * point.size
-            # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.
+            # Far from the optimum the dual bound can be much too wide. The last gain is then the better measure.
             gained = self._gained()
             gap = self.history[-1].gap_weights + point.step.gap
             allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
@@ -322,7 +328,7 @@ class _Rounds:
                 W, moment = momentum.extrapolated(point, structure, scale)
             else:
                 W, moment = point.W, momentum.averaged(point, len(self.history) - 2 * PATIENCE)
-            # The weights did not change: Ω has to be solved more accurately to satisfy the certificate, to rounding.
+            # If the weights did not change, a more accurate Ω is needed to satisfy the certificate.
             idle = idle + 1 if change == 0.0 else 0
             tighter = max(0.1**idle, min(NEGLIGIBLE / (_SHARE * tol), 1.0))
             enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
@@ -333,7 +339,7 @@ class _Rounds:
     def _improve(
         self, point: Point, moment: Moment, needed: float, enough: float, tighter: float = 1.0
     ) -> StructureStep:
-        """A better Ω; with a shared mean, Ω and mean in turns, which needs no pass over the data."""
+        """Improve Ω. With a shared mean, Ω and the mean are updated in turns, which needs no pass over the data."""
         structure, step = self.structure, point.step
         goal = max(needed, enough)
         for _ in range(2):
@@ -353,7 +359,7 @@ class _Rounds:
         return step
 
     def _record(self, point: Point, gap_weights: float) -> bool:
-        """Write a round into the history; whether the monitor wants to stop."""
+        """Add a round to the history and return whether the monitor stops the fit."""
         omega, now = self.structure.graph(point.step), perf_counter()
         edges = (count_entries(omega) - count_entries(omega.diagonal())) // 2
         seconds, self.began = now - self.began, now
@@ -365,54 +371,54 @@ class _Rounds:
         return self.monitor(self.history[-1]) if self.monitor is not None else False
 
     def _missed(self, coupling: Coupling, W: Array, weights: WeightStep) -> bool:
-        """Whether a step from W missed its goal by far; one that made a part of its way needs more iterations."""
+        """Whether a step from W made hardly any progress. A step that only lacks iterations does not count."""
         if weights.status is not Status.MAX_ITER:
             return weights.status is Status.STALLED
-        before = self.problem.solve(coupling, W, tol=np.inf, max_iter=1).gap  # any weights do: it says what theirs is
+        before = self.problem.solve(coupling, W, tol=np.inf, max_iter=1).gap  # with tol=inf it returns the gap at W
         return not weights.gap <= SLOW * before
 
     def _gained(self) -> float:
-        """By how much the last round lowered F."""
+        """The amount by which the last round lowered F."""
         return self.history[-2].objective - self.history[-1].objective if len(self.history) > 1 else np.inf
 
 
 def momentum_share(rounds: int) -> float:
-    """How much of the last change to add after so many rounds with momentum, Nesterov's sequence."""
+    """The share of the last change that momentum adds after this number of rounds (Nesterov's sequence)."""
     return (rounds - 1) / (rounds + 2)
 
 
 class _Momentum:
-    """Weights extrapolated along the last change, by a share of it that grows from round to round."""
+    """Extrapolate the weights along the last change, by a share that grows from round to round."""
 
     def __init__(self) -> None:
-        self.points: list[Point] = []  # those of the last two rounds, if momentum did not start again between them
+        self.points: list[Point] = []  # the points of the last two rounds since momentum started
         self.moment: Array = np.empty(0)
         self.rounds = 0
         self.used = False
 
     def raised(self, point: Point) -> bool:
-        """Whether a round raised F; a round with momentum must have lowered it."""
+        """Whether a round raised F. Without momentum, a rise within rounding does not count."""
         if not self.points:
             return False
         rise = point.objective - self.points[-1].objective
         return not rise <= (0.0 if self.used else NEGLIGIBLE * self.points[-1].size)
 
     def back(self) -> Point:
-        """The point before the round that raised F; momentum starts again from it."""
+        """Return the point before the round that raised F, and restart momentum from it."""
         self.points, self.rounds = self.points[-1:], 1
         return self.points[0]
 
     def reached(self, point: Point) -> None:
-        """Count a round."""
+        """Record the point that a round reached."""
         self.points, self.rounds = [*self.points[-1:], point], self.rounds + 1
 
     def averaged(self, point: Point, late: int) -> Array:
-        """The mean of the moments of late rounds: ranks that keep changing would not let the rounds end."""
+        """The mean of the moments of the late rounds: without it, ranks that keep changing prevent convergence."""
         self.moment = point.moment if late < 1 else self.moment + (point.moment - self.moment) / (late + 1)
         return self.moment
 
     def extrapolated(self, point: Point, structure: Structure, scale: StructureScale) -> tuple[Array, Array]:
-        """Weights and their moment, extrapolated from the point if two rounds give a direction."""
+        """The weights and their moment, extrapolated along the last change if there have been two rounds."""
         self.used = self.rounds >= 2
         if not self.used:
             return point.W, point.moment
@@ -427,7 +433,10 @@ def _change(before: Array, after: Array) -> float:
 
 
 def verdict(history: list[Record], tol: float) -> Status | None:
-    """The status that ends the rounds (certified, not finite, or without progress for some time), or None."""
+    """The status that ends the rounds, or None if they continue.
+
+    Rounds end when F is certified, is not finite, or has made no progress for some time.
+    """
     last = history[-1]
     if not np.isfinite(last.objective):
         return Status.DIVERGED

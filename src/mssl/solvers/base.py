@@ -1,4 +1,4 @@
-"""The unknowns and the results of all solvers of the weight step, and the status with which they end."""
+"""What all solvers of the weight step share: their unknowns, their results and the status with which they end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
 
-SLOW = 0.9  # share of a certificate that a step without progress leaves, in all solvers
-ROUNDING = 1e-14  # relative change of an objective that is rounding, since it is a long sum
-NEGLIGIBLE = 1e-12  # share of the terms of a sum that is rounding where they can be a thousand times as large as it is
-SMALLEST_GAIN = 1e-3  # share of the tolerance that steps must gain: creeping by less would take thousands of them
-PATIENCE = 5  # rounds or turns without progress after which a solver ends as stalled
-MOST_STEPS = 100  # limit of steps of which a dozen is usual, so that those end that rounding or bad starts make creep
-INNER_ITERATIONS = 1000  # iterations after which an inner solver comes back for the true residual, or a Newton step
+# A step makes progress if it lowers the certificate to this share of its value. With a larger share, solvers end later.
+SLOW = 0.9
+# A relative change of an objective below this counts as rounding. It is some dozen times the precision of a double,
+# since the objective is a long sum.
+ROUNDING = 1e-14
+# A share of a sum below this counts as rounding if the terms can be up to a thousand times as large as the sum.
+NEGLIGIBLE = 1e-12
+# Share of the tolerance that a step must gain to count as progress. With smaller gains, a solver would need thousands
+# of steps.
+SMALLEST_GAIN = 1e-3
+# A solver ends as stalled after this number of rounds without progress. More rounds waste time, fewer end solvers that
+# would recover.
+PATIENCE = 5
+# Safeguard: limit of steps for iterations that usually take about a dozen. Rounding and bad starts can make them slow.
+MOST_STEPS = 100
+# Limit of iterations of an inner solver. It then returns to compute the true residual, or to take a new Newton step.
+INNER_ITERATIONS = 1000
 
 
 class Status(StrEnum):
@@ -38,25 +48,26 @@ class Status(StrEnum):
 
     @property
     def good(self) -> bool:
-        """Whether the solver did all that it can be asked for."""
+        """Whether the solver reached the tolerance, with a certificate if the problem has one."""
         return self in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
 
 
 class Solver(BaseEstimator):
-    """How a fit is computed: the solver of its weight step, its starts and its memory.
+    """Settings of the computation: the solver of the weight step, the starts and the memory.
 
     Parameters
     ----------
     name : {"auto", "coordinate", "cg", "sylvester", "proximal", "fista"}, default="auto"
         Solver of the weight step.
     n_starts : int, default=1
-        F is convex in the weights and in the graph, not in both together: a fit ends where neither can be improved
-        alone, which need not be the lowest F that there is. One start is the diagonal fixed point (separate tasks),
-        the same in every run. With more, fits also begin from one variance for all tasks and from ten, a hundred …
-        times larger ones, and the fit with the lowest F is kept.
+        Number of starts. F is convex in the weights and in the graph, but not in both together: a fit ends where
+        neither can be improved alone, which need not be the global minimum. The first start is the diagonal fixed point
+        (separate tasks), which is the same in every run. Further fits start with one variance for all tasks, then with
+        variances that are ten, a hundred … times larger. The fit with the lowest F is kept.
     memory_limit : int, optional
-        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
-        2 GiB. Beyond it fits multiply by the rows, which takes longer, and a warning says so.
+        Largest size of the Grams in bytes. Grams take 8 K d² bytes, and each fold has its own. The default is a quarter
+        of the machine's memory, at most 2 GiB. Larger problems are solved by products with the rows, which takes
+        longer, and a warning is raised.
     """
 
     def __init__(self, name: str = "auto", *, n_starts: int = 1, memory_limit: int | None = None) -> None:
@@ -74,12 +85,12 @@ class WeightStep:
     W : ndarray of shape (K, d)
         Weights, task by task.
     gap : float
-        Upper bound of the suboptimality F(W) − min F (see :mod:`mssl.model.bounds`); with the status STATIONARY the
-        largest violation of the optimality condition instead.
+        Upper bound of the suboptimality F(W) − min F (see :mod:`mssl.model.bounds`). If the status is STATIONARY, it is
+        the largest violation of the optimality condition instead.
     n_iter : int
-        Sweeps, iterations or Newton steps, as the solver counts.
+        Number of sweeps, iterations or Newton steps, depending on the solver.
     status : Status
-        How it ended.
+        How the solver ended.
     """
 
     W: Array
@@ -98,7 +109,10 @@ class WeightStep:
         idle: bool = False,
         bound: bool = True,
     ) -> WeightStep | None:
-        """The step where W ends it: within ``tol``, not finite, at the limit of iterations, or ``idle``; else None."""
+        """The result if the solver ends at W, otherwise None.
+
+        It ends when the gap is within ``tol`` or not finite, at the limit of iterations, or when it is ``idle``.
+        """
         if gap <= tol:
             return cls(W, gap, n_iter, Status.CONVERGED if bound else Status.STATIONARY)
         if not np.isfinite(gap):
@@ -109,12 +123,14 @@ class WeightStep:
 
 
 class Unknowns:
-    """How the unknowns V of a solver give the weights, W = B V: one for each task, in other units, or one for all.
+    """The linear map W = B V from a solver's unknowns V to the weights W.
+
+    The unknowns are the weights themselves, the weights in other units, or one weight vector for all tasks.
 
     Parameters
     ----------
     matrix : sparse array of shape (K, number of rows of V), optional
-        B, with one number in each row; without it V are the weights themselves.
+        B, with one entry per row. By default, V are the weights themselves.
     """
 
     def __init__(self, matrix: sparse.csr_array | None = None) -> None:
@@ -128,26 +144,26 @@ class Unknowns:
         return self.matrix is not None and self.matrix.shape[1] < self.matrix.shape[0]
 
     def of_weights(self, W: Array) -> Array:
-        """V for W."""
+        """The unknowns V that give the weights W."""
         return W if self.matrix is None else np.asarray(self.back @ W)
 
     def weights(self, V: Array) -> Array:
-        """W for V, (K, d)."""
+        """The weights W that V gives, (K, d)."""
         return V if self.matrix is None else np.asarray(self.matrix @ V)
 
     def gradient(self, G: Array) -> Array:
-        """The gradient in V for that in W."""
+        """The gradient with respect to V, from the gradient G with respect to W."""
         return G if self.matrix is None else np.asarray(self.matrix.T @ G)
 
     def coupling(self, coupling: Coupling) -> Coupling:
-        """The coupling as a form in V."""
+        """The coupling as a quadratic form in V."""
         if self.matrix is None:
             return coupling
         dense = self.matrix.T @ (self.matrix.T @ coupling.dense()).T
         return Coupling(dense, None if coupling.inverse[0] is None else positive_definite_inverse(dense))
 
     def task_sums(self, values: Array) -> Array:
-        """Sums over the tasks that share a row of V, for values of all tasks."""
+        """Sum one value per task over the tasks that share a row of V."""
         return values if self.matrix is None else np.asarray((self.matrix != 0).T @ values)
 
 
@@ -163,8 +179,8 @@ def conjugate_gradients(
 ) -> WeightStep:
     """Solve a linear system until the certificate, a function of W and its residual, is within ``tol``.
 
-    Preconditioners are tried one after the other, each for the iterations that it is good for. The recurrence drifts
-    from the true residual: a restart decides whether it was good enough.
+    The preconditioners are used in turn, each for its own number of iterations. Since the recurrence for the residual
+    accumulates rounding errors, every restart computes the true residual and its certificate.
     """
     gap, budget, made, done = np.inf, 0.0, 0, 0
     precondition: Callable[[Array], Array] | None = None
@@ -191,10 +207,10 @@ def solve_cg(
     max_iter: int,
     accuracy: float = 0.0,
 ) -> tuple[Array, int]:
-    """Conjugate gradients from W with residual R; returns W and the iterations made.
+    """Run conjugate gradients from W with residual R; return W and the number of iterations.
 
-    They end where ``enough(W, R)`` is true, or the squared residual in the preconditioner's norm has fallen to
-    ``accuracy`` times the first one.
+    The iteration ends when ``enough(W, R)`` is true, or when the squared residual in the preconditioner's norm has
+    fallen to ``accuracy`` times its first value.
     """
     Z = precondition(R)
     P, rz = Z, float(np.vdot(R, Z))

@@ -2,17 +2,17 @@ r"""Coordinate descent for the weight step: the fastest solver with a penalty on
 
 .. math:: \min_W \; \ell(W) + \tfrac12\operatorname{tr}(W C W^\top) + \sum_{kj} g(w_{kj})
 
-Three methods that take turns (:func:`descend`):
+The solver combines three methods (:func:`descend`):
 
-- **Sweeps** (:func:`coordinate_descent`). Tasks are visited one after the other; a visit is one pass over all
-  coordinates and a few over those that are not zero, in a compiled kernel, with :math:`H_k w_k` (Grams) or the residual
-  (features) kept up to date.
-- **Working sets** (:func:`descend_on_sets`), where the penalty leaves few of many weights. Each task has a set of
-  features, those in use and those that violate their optimality condition most. On these the step is solved with their
-  Gram alone; one product with all features tells which others have to come in, and is the certificate.
-- **Support solves** (:func:`descend_on_support`), where many weights are in use or curvature spans many orders of
-  magnitude. On a known support with known signs an ℓ1 step is a linear system, which conjugate gradients solve at once;
-  weights that would change sign on the way leave the support.
+- **Sweeps** (:func:`coordinate_descent`). A compiled kernel visits the tasks one after the other. A visit makes one
+  pass over all coordinates and a few passes over the coordinates that are not zero. The kernel keeps :math:`H_k w_k`
+  (Grams) or the residual (features) up to date.
+- **Working sets** (:func:`descend_on_sets`), for many features of which the penalty selects few. Each task has a set
+  of features: the features in use and those that violate their optimality condition most. The step is solved on this
+  set with its own Gram. One product with all features then gives the certificate and the features to add.
+- **Support solves** (:func:`descend_on_support`), for large supports and for curvature that spans many orders of
+  magnitude. On a known support with known signs an ℓ1 step is a linear system, which conjugate gradients solve. Weights
+  that would change their sign leave the support.
 
 References
 ----------
@@ -51,26 +51,36 @@ from mssl.solvers.quadratic import (
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 
-# All constants trade time against time; the certificate alone decides when a descent ends.
-_LARGE = 10**6  # operations of a pass from which threads repay their start
-_MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
-_BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
-_DENSE = 0.25  # share of weights in the support from which one linear system is faster than many sweeps
-INNER = 1e-3  # share of the gap to which the problem on sets is solved: smaller polishes sets that will change
-_NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
-_SWEEPS = (
-    20  # sweeps before a support solve, which counts as so many: fewer solve on wrong supports, more sweep in vain
-)
-_CREEPING = 300  # sweeps over few features after which the support is solved for: most need far fewer
-_NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
-_SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
+# The constants below affect the time only. The certificate alone decides when a descent ends.
+
+# Smallest number of operations per pass for which several threads are used. Below it, starting threads takes longer
+# than they save.
+_LARGE = 10**6
+# Number of groups of tasks for threads. More groups balance the load better, fewer cost less.
+_MAX_GROUPS = 8
+# Number of sweeps between two certificates. Fewer sweeps compute more certificates, more sweeps may be wasted.
+_BURST = 50
+# Share of the weights in the support above which one linear system is faster than many sweeps.
+_DENSE = 0.25
+# Share of the gap to which the problem on the working sets is solved. A smaller share solves sets accurately that will
+# still change, a larger one changes the sets more often.
+INNER = 1e-3
+# Number of sweeps before a support solve, which counts as the same number. After fewer sweeps the support is often
+# wrong, more sweeps are often wasted.
+_SWEEPS = 20
+# Number of sweeps over few features after which support solves take over. Most problems need far fewer sweeps.
+_CREEPING = 300
+# A decrease of the objective is ignored if rounding may exceed this share of the objective.
+_NO_DIGITS = 0.01
+# Limit of conjugate gradient iterations on a support. Sweeps continue from the point that they reach.
+_SOLVE_ITERATIONS = 200
 
 
 def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise by the methods that suit the problem.
 
-    Few features are swept over, and solved for on the support where sweeps creep. With many, the sets come first while
-    they are small, then support solves.
+    With few features, sweeps come first; support solves follow if the sweeps are slow. With many features, working sets
+    come first as long as they are small; support solves follow.
 
     Parameters
     ----------
@@ -98,7 +108,7 @@ def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: 
         return replace(more, n_iter=step.n_iter + more.n_iter)
     done, whole = 0, not loss.by_rows and "gram" in vars(loss)
     if not whole and (problem.bound.curved or problem.bound.scalable) and pays_in_sets(loss.rows.design):
-        # If Grams can be formed, the descent leaves the sets for them sooner.
+        # If Grams can be formed, the descent switches from the sets to the Grams sooner.
         step = descend_on_sets(problem, W, tol=tol, max_iter=max_iter, densest=0.5 if loss.by_rows else _DENSE)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
@@ -139,7 +149,7 @@ def coordinate_descent(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     bound, loss, coupling = problem.bound, problem.loss, problem.coupling
     W = bound.penalty.allowed(W0)
     if not loss.by_rows and bound.curved and W.size <= SMALL**2 and isinstance(coupling.precision, np.ndarray):
-        # Bursts and certificates of a small problem in one compiled call.
+        # One compiled call makes all sweeps and certificates of a small problem.
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear))
         HW = plain(loss.product(W))
         done, gap = weight_descent(tables, bound.penalty.kernel, coupling.prior, W, HW, float(tol), max_iter)
@@ -160,11 +170,11 @@ def descend_in_bursts(
     jump: Callable[[Array], None] | None = None,
     nothing: float = 0.0,
 ) -> WeightStep:
-    """Bursts of sweeps with a certificate after each; a burst ends when a sweep gains less than ``enough``.
+    """Make bursts of sweeps, each followed by a certificate.
 
-    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained; a gain of at
-    most ``nothing`` ends the descent. After a whole burst that did not reach the tolerance ``jump``, where it is given,
-    may move W on its support.
+    ``run(sweeps, enough)`` changes W in place and returns the number of sweeps and the gain of the last sweep. A burst
+    ends when a sweep gains less than ``enough``, and the descent ends when it gains at most ``nothing``. After a full
+    burst that did not reach the tolerance, the optional ``jump`` may move W on its support.
     """
     gap, done, enough, decrease = certificate(W), 0, tol, np.inf
     while True:
@@ -177,12 +187,15 @@ def descend_in_bursts(
         if np.isfinite(gap) and gap > tol and made == _BURST and jump is not None:
             jump(W)
             gap = certificate(W)
-        # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.
+        # The ratio of the certificate to the last gain hardly changes. It gives the gain that reaches the tolerance.
         enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
 
 
 def independent_groups(coupling: Coupling, n_operations: int) -> list[Index]:
-    """Groups of tasks that the coupling does not relate, for threads; they do not depend on the number of threads."""
+    """Groups of tasks for threads. The coupling relates no tasks of different groups.
+
+    The groups do not depend on the number of threads.
+    """
     if n_operations < _LARGE or coupling.rho:
         return [np.arange(coupling.n_tasks)]
     labels = Components(coupling).label
@@ -198,14 +211,14 @@ def independent_groups(coupling: Coupling, n_operations: int) -> list[Index]:
 def spread_sweeps(
     groups: list[Index], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
 ) -> tuple[int, float]:
-    """Sweeps of all groups; the largest number that a group needed, and the sum of their last gains."""
+    """Sweep over all groups; return the largest number of sweeps of a group, and the sum of the last gains."""
     total = sum(map(len, groups))
     answers = spread(lambda tasks: run(tasks, n_sweeps, float(enough) * len(tasks) / total), groups)
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
 def _gram_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
-    """The descent on Grams: sweeps, and the gradient of loss plus coupling."""
+    """Coordinate descent on Grams: a function that sweeps, and one that returns the gradient of loss plus coupling."""
     HW, linear, mean = np.ascontiguousarray(loss.product(W)), plain(loss.linear), coupling.u @ W
     tables, form = (plain(loss.gram), loss.task_scale, linear), (coupling.arrays, penalty.kernel)
     groups = independent_groups(coupling, W.size * loss.n_features)
@@ -218,7 +231,7 @@ def _gram_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty,
 
 
 def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
-    """The same on the features."""
+    """Coordinate descent on the features: the same two functions as :func:`_gram_sweeps`."""
     rows, design = loss.rows, loss.rows.design
     c, totals, means, sums, squares = map(
         plain, (rows.c, rows.totals, rows.column_means, rows.column_sums, rows.squares)
@@ -241,13 +254,13 @@ def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalt
 def descend_on_sets(
     problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 10_000, densest: float = 0.5
 ) -> WeightStep:
-    """Minimise on growing sets of features until the certificate of all features is within ``tol``.
+    """Minimise on growing sets of features until the certificate over all features is within ``tol``.
 
     Parameters
     ----------
     problem : StepProblem
-        Loss with rows, coupling and a convex penalty on single weights. C is positive definite, or else no weight is
-        free of a penalty.
+        Loss with rows, coupling and a convex penalty on single weights. C must be positive definite, or every weight
+        must have a penalty.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
@@ -255,12 +268,12 @@ def descend_on_sets(
     max_iter : int
         Most sweeps.
     densest : float
-        Size of the support, as a share of the largest that there can be, up to which sets pay.
+        Largest size of the support for which working sets are used, as a share of its largest possible size.
 
     Returns
     -------
     WeightStep
-        The status is MAX_ITER after fewer sweeps where the sets get too large: the penalty is too weak for them.
+        If the penalty is so weak that the sets become too large, the status is MAX_ITER after fewer sweeps.
 
     Examples
     --------
@@ -276,7 +289,8 @@ def descend_on_sets(
     loss, bound, rows = problem.loss, problem.bound, problem.loss.rows
     design, root, penalty, W = rows.design, np.sqrt(rows.c), bound.penalty, bound.penalty.allowed(W0)
     most = np.minimum(design.n_rows, loss.n_features)
-    nothing, done, idle, members = _NOTHING * float(np.dot(rows.c, rows.target**2)), 0, False, W != 0
+    # A gain is of second order in the step: smaller gains than this come from steps of the size of rounding.
+    nothing, done, idle, members = NEGLIGIBLE**2 * float(np.dot(rows.c, rows.target**2)), 0, False, W != 0
     while True:
         r = root * rows.target
         r -= np.concatenate([rows.block(k, used) @ W[k, used] for k, used in enumerate(W != 0)])
@@ -293,14 +307,17 @@ def descend_on_sets(
 
 
 def _wanted(W: Array, G: Array, penalty: EntrywisePenalty) -> Mask:
-    """The support, and the features with the largest violations of their condition: as many, or a few dozen."""
+    """The support, and the features that violate their optimality condition most.
+
+    The number of added features is the size of the support, and at least a few dozen.
+    """
     members = W != 0
     violations = np.where(members, -1.0, (-G if penalty.positive else np.abs(G)) - penalty.strengths)
     n_new = np.maximum(members.sum(axis=1), SMALL // 2)
-    for k, own in enumerate(violations):
-        others = np.flatnonzero(own > 0)
+    for k, violation in enumerate(violations):
+        others = np.flatnonzero(violation > 0)
         if len(others) > n_new[k]:
-            others = others[np.argpartition(-own[others], n_new[k])[: n_new[k]]]
+            others = others[np.argpartition(-violation[others], n_new[k])[: n_new[k]]]
         members[k, others] = True
     return members
 
@@ -308,7 +325,7 @@ def _wanted(W: Array, G: Array, penalty: EntrywisePenalty) -> Mask:
 def _on_sets(
     problem: StepProblem[Quadratic], W: Array, members: Mask, tol: float, nothing: float, max_iter: int
 ) -> WeightStep:
-    """Sweeps over each task's features until their certificate is within ``tol`` or they gain nothing; W changes."""
+    """Sweep over each task's set of features until their certificate is within ``tol`` or no sweep gains; W changes."""
     loss, bound, coupling, mean = problem.loss, problem.bound, problem.coupling, problem.coupling.u @ W
     blocks = [loss.rows.block(k, chosen) for k, chosen in enumerate(members)]
     grams, sizes = [block.T @ block for block in blocks], members.sum(axis=1)
@@ -342,7 +359,7 @@ def descend_on_support(
     smallest: float = 0.0,
     drops: int = 30,
 ) -> WeightStep:
-    """Minimise by turns of coordinate descent and linear solves on the support.
+    """Minimise by coordinate descent and linear solves on the support in turns.
 
     Parameters
     ----------
@@ -353,14 +370,14 @@ def descend_on_support(
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
-        Limit of sweeps and iterations of conjugate gradients together, which the last linear system may exceed; an
-        iteration costs about as much as a sweep, and a factor as some of them.
+        Limit of sweeps and conjugate gradient iterations together; the last linear system may exceed it. An iteration
+        costs about as much as a sweep, and a factorisation as much as several sweeps.
     smallest : float
-        Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
-        small one are cheap.
+        Smallest size of the support for which a linear system is solved, as a share of its largest possible size.
+        Sweeps over smaller supports are cheap.
     drops : int
-        How often a solve may go on after weights have left the support. A large number pays if curvature spans many
-        orders of magnitude; otherwise sweeps find out sooner which weights leave.
+        Number of times that a solve may continue after weights have left the support. A large number is useful if
+        curvature spans many orders of magnitude. Otherwise sweeps find the weights that leave sooner.
 
     Returns
     -------
@@ -398,10 +415,11 @@ def descend_on_support(
 
 
 def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
-    """The best weights on the support of W, and the iterations made; weights that would change sign leave the support.
+    """The best weights on the support of W, and the number of iterations.
 
-    They leave all at once, or only the first one of each task, or of all, whichever gains most. The rest is solved
-    again, up to ``drops`` times and while fewer than ``max_iter`` iterations are made.
+    Weights that would change their sign leave the support. Three choices are compared, and the one that gains most
+    counts: all of these weights leave, only the first one of each task, or only the first one of all tasks. The
+    remaining weights are solved for again, up to ``drops`` times and within ``max_iter`` iterations.
     """
     value, done = problem.value(W), 0
     for _ in range(drops):
@@ -422,7 +440,7 @@ def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_
 
 
 def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, int]:
-    """The minimiser over weights with the support of W, as if their signs could not change; the iterations made."""
+    """The minimiser on the support of W if the signs of W are kept in the penalty, and the number of iterations."""
     support, done = W != 0, 0
     constant = np.where(support, problem.loss.linear - problem.bound.penalty.slopes(W), 0.0)
 
@@ -439,7 +457,7 @@ def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, 
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
-    """From W towards the target until a weight is zero: each task for itself (``axis`` 1), or all to the first zero."""
+    """Move from W towards the target until a weight is zero: each task on its own (``axis`` 1), or all together."""
     crosses = target * W < 0
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(crosses, W / (W - target), 1.0)

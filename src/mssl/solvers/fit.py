@@ -1,7 +1,8 @@
-r"""From task data to a fit: prepare once, then fit for any structure and penalty.
+r"""The way from task data to a fit: prepare once, then fit for any structure and penalty.
 
-1. *Prepare* (once per data set): centre and scale, form Grams where they pay, and estimate from single-task spectra the
+1. *Prepare* (once per data set): centre and scale the features, form Grams if they are efficient, and estimate the
    noise :math:`\sigma_k^2`, the sampling variance of a coefficient and the variance :math:`\tau^2` of a shared mean.
+   The estimates use single-task spectra.
 2. *Start* (once per structure and penalty): the diagonal fixed point, which freezes the constants v and e of F.
 3. *Alternate* until the joint certificate is within the tolerance.
 """
@@ -47,16 +48,20 @@ from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
 
-_FOURTH_POWERS = (1e-76, 1e76)  # features whose fourth powers doubles can hold
-_WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
-_FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
-_FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
-_RELATED = 3.0  # spreads above chance: of unrelated tasks one set in some hundred, what helps to predict has tens
+_FOURTH_POWERS = (1e-76, 1e76)  # range of unscaled features, whose fourth powers doubles can represent
+_WORST_DISPERSION = 1e30  # safeguard: single fits whose dispersion exceeds this did not come near the targets
+# Smallest factor of a penalty, which features get whose factor is 0. It leaves their weights practically free.
+_FREE = 1e-4
+_FORBIDDING = 1e6  # a λ at which every graph is empty: on the correlation scale 1 is enough
+# Least number of standard deviations by which the correlations of the tasks must exceed chance. A smaller number keeps
+# edges between unrelated tasks; with 3, about one set of unrelated tasks in several hundred keeps them. Groups and
+# factors that help to predict give tens and hundreds.
+_RELATED = 3.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit needs to know besides data, loss, structure and penalty; see the estimators for the meaning."""
+    """The settings of a fit besides data, loss, structure and penalty; the estimators document their meaning."""
 
     shared_mean: Any = False
     noise: Any = "auto"
@@ -72,7 +77,7 @@ class Settings:
     n_starts: int = 1
 
     def check(self, n_tasks: int) -> None:
-        """Raise where a setting is out of range."""
+        """Raise an error if a setting is out of range."""
         check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
         check_whole_number("max_iter", self.max_iter, low=1)
         check_whole_number("n_starts", self.n_starts, low=1)
@@ -88,14 +93,14 @@ class Settings:
 
 
 class Gaps(NamedTuple):
-    """Targets that are missing, filled with what is expected of them.
+    """Missing targets, which are filled with their expected values.
 
     Attributes
     ----------
     missing : ndarray of bool of shape (K, n)
-        Which targets are filled.
+        True for targets that are filled.
     root : ndarray of shape (K, K)
-        Square root of the sum over occasions of the covariance of the missing targets.
+        Square root of the covariance of the missing targets, summed over occasions.
     """
 
     missing: Mask
@@ -104,12 +109,13 @@ class Gaps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything that does not depend on structure and penalty.
+    """The prepared data: all quantities that depend on neither structure nor penalty.
 
     Attributes
     ----------
     base : Quadratic
-        The loss with all noise precisions 1; other losses than least squares to second order near the fit.
+        The loss with all noise precisions 1. For losses other than least squares, it is the second-order approximation
+        near the fit.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise variance, signal variance and sampling variance of a coefficient, task by task.
     mean_variance : float
@@ -119,11 +125,11 @@ class Prepared:
     rows : GLMRows or None
         The data themselves, for losses other than least squares.
     near : ndarray of shape (K, d) or None
-        Weights of single-task fits from which the start goes on.
+        Weights of the single-task fits, from which the start continues.
     unit : float
-        What the targets were divided by.
+        The number by which the targets were divided.
     gaps : Gaps or None
-        Missing targets, for residuals that are related across tasks.
+        The missing targets, if residuals are related across tasks.
     """
 
     base: Quadratic
@@ -141,7 +147,7 @@ class Prepared:
     gaps: Gaps | None = None
 
     def problem(self, penalty: Penalty, relates: str = "coef") -> WeightProblem:
-        """The weight step's problem for a penalty, with a structure on coefficients or residuals."""
+        """The weight step's problem for a penalty and a structure on the coefficients or the residuals."""
         s = 1.0 / self.noise
         if relates != "residual":
             loss = self.base if (s == 1.0).all() else self.base.scaled(s)
@@ -155,8 +161,7 @@ class Prepared:
             )
         if self.data is None:
             raise ParameterError(
-                "relation is 'residual' and the data came as Grams; residuals need the rows of the data. "
-                "Fit an estimator."
+                "relation is 'residual' and the data are Grams; residuals need the rows of the data. Fit an estimator."
             )
         single = penalty.separable or getattr(penalty, "alpha", 1.0) == 0
         return make_residual_problem(
@@ -172,7 +177,7 @@ class Prepared:
 
     @cached_property
     def kept(self) -> KeptLoss:
-        """What a fit keeps of the loss."""
+        """The part of the loss that a fit keeps."""
         return KeptLoss(self.base)
 
     def user_weights(self, result: FitResult) -> tuple[Array, Array, Array]:
@@ -181,11 +186,11 @@ class Prepared:
         return *self.design.to_user(W, intercepts), mean / self.design.scales
 
     def mean_of(self, structure: Structure) -> float:
-        """τ² for a structure: residuals have no shared mean."""
+        """τ² for a structure; it is 0 for residuals, which have no shared mean."""
         return 0.0 if structure.relates == "residual" else self.mean_variance
 
     def gamma_max(self, structure: Structure | None = None) -> float:
-        """The ℓ1 penalty at which all weights vanish; on residuals for a diagonal Ω."""
+        """The smallest ℓ1 penalty at which all weights vanish. For residuals, Ω is taken to be diagonal."""
         s = 1.0 / self.noise
         if structure is not None and structure.relates == "residual":
             problem = self.problem(L1(1.0), "residual")
@@ -201,10 +206,10 @@ class Prepared:
 def prepare(
     data: TaskData, loss: Loss, settings: Settings, *, needs_start: bool = True, free_units: bool = False
 ) -> Prepared:
-    """Centre, scale, form Grams and estimate what the start needs.
+    """Centre and scale the data, form Grams and estimate the quantities that the start needs.
 
-    ``free_units`` says that F does not depend on the targets' units; they are then chosen so that squares of very
-    large or small targets neither overflow nor vanish.
+    If ``free_units`` is True, F does not depend on the units of the targets. The units are then chosen so that squares
+    of very large or small targets neither overflow nor underflow.
     """
     settings.check(data.n_tasks)
     design, K, rows, unit = build_design(data, settings), data.n_tasks, None, 1.0
@@ -214,7 +219,8 @@ def prepare(
         if not (free_units and given is None):
             check_target_sizes(data, free_units=False)
         else:
-            # A power of two near the targets' typical distance from their task's first one, or from 0.
+            # The unit is a power of two near the typical distance of the targets from the first target of their task,
+            # or from 0 without an intercept.
             spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows) if intercept else data.y)
             largest = float(spread.max()) or 1.0
             typical = largest * float(np.sqrt(np.mean((spread / largest) ** 2))) or 1.0
@@ -245,21 +251,24 @@ def prepare(
 
 
 def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits:
-    """Single fits of the tasks with another loss than least squares."""
+    """Single-task fits for a loss other than least squares."""
     with np.errstate(all="ignore"):
         fits = linearise(rows, freedom, given)
     finite_all = all(np.isfinite(np.asarray(values)).all() for values in fits[2:])
     if not finite_all or float(fits.noise.max()) > _WORST_DISPERSION:
         raise DataError(
-            f"Single fits of the tasks, from which their variances are estimated, leave the range of numbers: y from "
-            f"{np.min(rows.y):.2g} to {np.max(rows.y):.2g} is too far from what loss {rows.loss.name!r} expects of "
-            "these features. Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
+            f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
+            f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
+            "Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
         )
     return fits
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:
-    """The features of all tasks, centred and scaled as the settings say; curves come after the lines and cost 1."""
+    """The features of all tasks, centred and scaled as the settings say.
+
+    Curves follow the linear features, and their penalty factor is 1.
+    """
     design = Design.build(
         data.X,
         None if data.shared else data.offsets,
@@ -269,20 +278,20 @@ def build_design(data: TaskData, settings: Settings) -> Design:
         scale=settings.scale_features,
     )
     if not settings.scale_features:
-        told = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
-        remedy = "Use features='linear', or other units (and penalties to suit)."
-        check_sizes(design.stored.largest(), _FOURTH_POWERS, told, remedy)
+        problem = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
+        remedy = "Use features='linear', or give the feature in other units and adapt the penalties."
+        check_sizes(design.stored.largest(), _FOURTH_POWERS, problem, remedy)
     factors, given = np.ones(data.n_features), settings.penalty_factor
     if given:
         check_array("penalty_factor", given, (None,), low=0)
         if len(given) > data.n_features:
-            raise refused("penalty_factor", f"{len(given)} numbers", f"give one a feature, which are {data.n_features}")
+            raise refused("penalty_factor", f"{len(given)} numbers", f"give at most {data.n_features}, one per feature")
         factors[: len(given)] = np.maximum(given, _FREE)
     return design.dearer(factors)
 
 
 def mean_of_settings(base: Quadratic, noise: Array, settings: Settings) -> float:
-    """τ² as the settings say: cautiously estimated ("auto"), estimated (True), none (False) or given."""
+    """τ² by the settings: a cautious estimate ("auto"), an estimate (True), 0 (False) or a given number."""
     if isinstance(settings.shared_mean, str):
         return mean_variance(base, noise)
     if isinstance(settings.shared_mean, bool | np.bool_):
@@ -300,10 +309,10 @@ def fit_prepared(
     origin: tuple[StructureScale, Array] | None = None,
     monitor: Callable[[Record], bool] | None = None,
 ) -> FitResult:
-    """Fit for one structure and penalty, from a previous fit (``warm``) or the start.
+    """Fit one structure and penalty, starting at a previous fit (``warm``) or at the diagonal fixed point.
 
-    Fits that differ in λ alone can share their ``problem``, and ``origin``, the answer of :func:`start`: it does not
-    depend on λ.
+    Fits that differ in λ alone can share their ``problem`` and their ``origin``, which is the result of :func:`start`
+    and does not depend on λ.
     """
     penalty.check()
     structure.check(len(prepared.noise))
@@ -311,7 +320,7 @@ def fit_prepared(
     settings, tau = prepared.settings, prepared.mean_of(structure)
     profile = structure.profile() if tau == 0 else None
     if profile is not None and isinstance(problem, CoefficientProblem) and not problem.penalised:
-        # The penalty knows the best Ω of all weights: one weight step, then that Ω.
+        # This penalty contains the minimum over Ω: one weight step gives the weights, and Ω follows from them.
         problem = replace(problem, penalty=profile)
         result = fit_prepared(prepared, Independent(0.0), penalty, problem=problem, warm=warm, monitor=monitor)
         moment = structure.moment(result.W, result.scale)
@@ -333,10 +342,10 @@ def fit_prepared(
             max_inner=settings.max_inner,
             monitor=monitor,
         )
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends the rounds, and is told
+        with np.errstate(over="ignore", invalid="ignore"):  # an F that is not finite ends the rounds with a status
             results = [begin(W, step, ready=warm is not None or bool(W.any()))]
             for k in range(settings.n_starts - 1 if structure.learned and structure.joint else 0):
-                # A common precision for all tasks, then weaker and weaker ones.
+                # The first further start has a common precision for all tasks, the others have smaller precisions.
                 diagonal = step.precision.diagonal()
                 other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
                 results.append(begin(W, StructureStep(diagonal_matrix(other), diagonal_matrix(1 / other)), ready=False))
@@ -347,10 +356,10 @@ def fit_prepared(
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:
-    """The constants that make F one fixed function, and the weights from which the alternation starts.
+    """The constants of F, and the weights from which the alternation starts.
 
-    For structures that ask for it both come from the diagonal fixed point: K separate problems whose precisions agree
-    with their weights.
+    If the structure's ``starts_diagonal`` is True, both come from the diagonal fixed point: K separate problems whose
+    precisions agree with their weights.
     """
     K, d = prepared.base.linear.shape
     W, tau, max_inner = np.zeros((K, d)), prepared.mean_variance, prepared.settings.max_inner
@@ -369,14 +378,14 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     scale = replace(scale, variances=v)
     plain = isinstance(problem, CoefficientProblem) and not problem.penalised and problem.ridge is None
     if plain and prepared.rows is None and tau == 0 and structure.relates != "pooled":
-        return scale, W  # nothing but the coupling is added to least squares
+        return scale, W  # the spectra have solved this least-squares problem, which has no penalty but the coupling
     if prepared.rows is not None:
         max_inner = min(max_inner, MOST_STEPS)
     return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
 
 
 def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
-    """λ_max: the λ from which on the diagonal fixed point is stationary, reached here with a forbidding λ."""
+    """λ_max, the smallest λ at which the diagonal fixed point is stationary. A fit with an empty graph gives it."""
     empty = clone(structure).set_params(alpha=_FORBIDDING)
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
@@ -384,14 +393,14 @@ def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penal
 
 
 def start_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
-    """An estimate of λ_max by one weight step: at the best weights for the first Ω."""
+    """An estimate of λ_max by one weight step. It uses the best weights for the first Ω."""
     return _lambda_max(prepared, structure, penalty, *_first_weights(prepared, structure, penalty))
 
 
 def _lambda_max(
     prepared: Prepared, structure: Structure, penalty: Penalty, scale: StructureScale, W: Array, step: StructureStep
 ) -> float:
-    """The λ at which Ω without edges gets its first one, at given weights."""
+    """The λ below which an empty graph gets its first edge, for given weights."""
     problem = prepared.problem(penalty, structure.relates)
     coupling = structure.couple(step, prepared.mean_of(structure))
     return structure.lambda_max(evaluate(problem, structure, scale, W, step, coupling).moment, scale)
@@ -412,17 +421,18 @@ def _first_weights(
 def without_chance_edges(
     prepared: Prepared, structure: Structure, penalty: Penalty
 ) -> tuple[Structure, tuple[StructureScale, Array] | None]:
-    r"""The structure, without edges where many tasks show no more relations than chance, and a start if it is known.
+    r"""The structure, and a start if it has been computed; edges are excluded if the tasks show no relation.
 
-    With d features the correlations r of K unrelated tasks' weights have a spread of 1/√d. With more than two tasks a
-    feature some are above any useful λ, and their edges cost accuracy. The weights of tasks that nothing relates
-    decide: in units of its spread, the sum of all :math:`r^2` less what chance expects,
+    With d features the correlations r between the weights of K unrelated tasks have a standard deviation of 1/√d. With
+    more than two tasks per feature some correlations exceed any useful λ, and their edges cost accuracy. The weights of
+    separate tasks decide whether the graph may have edges: the sum of all :math:`r^2` less its expectation for
+    unrelated tasks, in units of its standard deviation,
 
     .. math:: \sum_{k<l} r_{kl}^2 - \frac Md, \qquad \text{spread}^2 = \frac{2M(d-1)}{d^2(d+2)},\;
               M = \tfrac12 K(K-1),
 
     must exceed 3 (Schott 2005, A test for independence in high dimension, doi:10.1093/biomet/92.4.951). Groups and
-    factors that help to predict give tens and hundreds. See docs/scale.md for what it gains.
+    factors that help to predict give tens and hundreds. See docs/scale.md for the gain in accuracy.
     """
     K, d = prepared.base.n_tasks, prepared.base.n_features
     if d < 2 or 2 * d >= K:

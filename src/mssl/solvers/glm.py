@@ -1,25 +1,26 @@
-r"""The loss of a generalised linear model, with intercepts at their optimum wherever a value or a gradient is computed.
+r"""The loss of a generalised linear model; every value and gradient is computed at the best intercepts.
 
 .. math:: \sum_k s_k \sum_i \omega_{ki}\,\ell(y_{ki}, \tilde x_{ki}\cdot w_k + b_k)
 
 :class:`GLMRows` holds features, targets and the loss of one observation; :class:`GLMLoss` is their loss as a function
 of a solver's unknowns, with the quadratic that agrees with it at a point.
 
-A task whose targets all lie on the edge of their range (one class only, no count at all) has no finite intercept.
-It gets half an observation of what it lacks, spread evenly over its rows: its targets are moved to
+A task whose targets all lie on the edge of their range (one class only, or zero counts only) has no finite intercept.
+Such a task gets half an observation of the missing kind, spread evenly over its rows: its targets are moved to
 :math:`\tfrac12/(n_k+1)` from the edge. Nothing else changes, and certificates hold for the problem with these targets.
 
-**Newton.** Proximal Newton for the weight step of any loss and penalty, around the solvers of the quadratic one.
+**Newton.** The proximal Newton method takes the weight step for any loss and penalty. It uses the solvers of the
+quadratic problem.
 
-Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
-towards its minimiser as far as the true objective falls. A Hessian in the form of Grams is kept over steps, rounds
-and couplings for as long as the steps contract well; only then is it formed again, so that most steps cost two products
-with the features. The gradient is always the true one, so the certificate is too.
+Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty. A line search
+then moves towards the minimiser as far as the true objective falls. A Hessian in the form of Grams is kept over steps,
+rounds and couplings as long as the steps contract well, and is formed again when they do not. Most steps therefore cost
+two products with the features. The gradient is always the exact one, so the certificate is exact too.
 
-**Other losses** than least squares are replaced by the quadratic that agrees with them to second order at single-task
-ridge fits, whose strengths are the noise over the signal variance; these are estimated from the quadratic in turn
-(penalised quasi-likelihood); the first fit is that of the intercepts alone. A dispersion that has to be estimated
-comes from Pearson's statistic at the last fit.
+**Starting values.** At the start, losses other than least squares are replaced by the quadratic that agrees with them
+to second order at single-task ridge fits. The ridge strengths are the noise over the signal variance, which are
+estimated from the quadratic in turn (penalised quasi-likelihood). The first fit has intercepts alone. A dispersion that
+has to be estimated comes from Pearson's statistic at the last fit.
 
 References
 ----------
@@ -67,36 +68,44 @@ from mssl.solvers.start import (
     variance_components,
 )
 
-_LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
+# The Newton iteration for the intercepts ends with a step of at most this length. The error is then about 1e-9 in the
+# intercept and 1e-18 in the loss, so a further step would gain nothing.
+_LAST_STEP = 3e-5
 
-# Fits that other losses are linearised at: estimates to some ten percent are enough, further rounds only cost time.
+# The next constants belong to the single-task ridge fits. Their estimates need an accuracy of about ten percent;
+# further rounds only cost time.
 _ROUNDS = 6  # limit of the rounds
-_SETTLED = 0.2  # relative change of the signal variances that ends them
-_PLENTY = 10.0  # rows per feature from which on one round is enough, since shrinkage hardly changes the information
+_SETTLED = 0.2  # the rounds end when no signal variance changes by more than this share
+# With at least this number of rows per feature, one round is enough: shrinkage then hardly changes the information.
+_PLENTY = 10.0
 _CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
-_EXACT = 1e-8  # the same if a dispersion is estimated from the residuals
-_SMALLEST_SIGNAL = 1e-3  # smallest signal variance of a ridge fit, in units of a typical direction's sampling variance
-_WIDE = 16.0  # prior variance, in signal variances, of a fit that counts as hardly shrunk
+_EXACT = 1e-8  # gap of a ridge fit, relative to the loss, if its residuals estimate a dispersion
+# Safeguard: smallest signal variance of a ridge fit, in units of the sampling variance of a typical direction.
+_SMALLEST_SIGNAL = 1e-3
+# Prior variance, in signal variances, of a fit that is hardly shrunk. A smaller one biases the information, a larger
+# one lets separable labels diverge.
+_WIDE = 16.0
 
-# Share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps. A step that
-# leaves more of the gap is poor: a new Hessian is then worth its cost.
+# Share of the present gap to which the quadratic is solved. A smaller share costs more per step, a larger one takes
+# more steps. If a step leaves more than this share of the gap, the Hessian is formed again.
 _INNER = 0.05
-_ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
-# Largest change of a predictor in a first step, of an intercept or where curvature is unbounded: longer ones leave the
-# model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
+_ARMIJO = 1e-4  # least share of the expected decrease that a step must reach; the usual value
+# Largest change in the first step, of an intercept, or of a predictor if the curvature of the loss is unbounded. The
+# quadratic model is inaccurate beyond it. The limit grows after steps of full length that decrease the objective as
+# the model predicts; otherwise the iteration would approach a distant optimum slowly.
 _LONGEST_MOVE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The loss at some weights.
+    """The loss and its derivatives at given weights.
 
     Attributes
     ----------
     problem : GLMLoss
         The loss as a function of the weights.
     W : ndarray of shape (K, d)
-        Weights, as the solver's unknowns.
+        The weights, in the solver's unknowns.
     predictor, eta : ndarrays of shape (N,)
         X̃w without and with the best intercepts.
     intercepts : ndarray of shape (K,)
@@ -150,7 +159,7 @@ class GLMRows:
     def build(
         cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_limit: int | None = None
     ) -> GLMRows:
-        """Rows of task data; targets of tasks at the edge of their range are moved off it, with a warning."""
+        """The rows of task data. If all targets of a task lie on the edge of their range, they are moved off it."""
         weights = data.row_weights
         y = np.asarray(data.y, dtype=float)
         if intercept:
@@ -159,11 +168,11 @@ class GLMRows:
 
     @cached_property
     def perfect_fit(self) -> Array:
-        """Loss of a perfect fit, (N,): losses are counted from it, so that a relative gap is the same in all units."""
+        """Loss of a perfect fit, (N,). It is subtracted from the loss, so that relative gaps do not depend on units."""
         return -self.loss.conjugate(self.y, np.zeros(len(self.y)))
 
     def best_intercepts(self, predictor: Array, start: Array | None = None) -> Array:
-        """The b_k that minimise the loss at given predictors, (K,)."""
+        """The intercepts b_k that minimise the loss for given predictors, (K,)."""
         if not self.intercept:
             return np.zeros(self.design.n_tasks)
         starts = self.design.offsets[:-1]
@@ -181,12 +190,12 @@ class GLMRows:
         return c, predictor - self.weights * self.loss.gradient(self.y, eta) / c
 
     def working_quadratic(self, predictor: Array, intercepts: Array) -> Quadratic:
-        """The quadratic at a point, expected curvature, noise precisions 1."""
+        """The quadratic at a point, with the expected curvature and noise precisions 1."""
         c, z = self.working(predictor, predictor + self.design.per_task(intercepts))
         return self.quadratic(c, z)
 
     def quadratic(self, c: Array, z: Array) -> Quadratic:
-        """Weighted least squares; in the choice of the form a row of weight 2 counts as two rows."""
+        """Weighted least squares. A row of weight 2 counts as two rows when the form of the loss is chosen."""
         return make_quadratic(
             self.design,
             c,
@@ -222,15 +231,15 @@ def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array
         y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
     if found:
         warn(
-            f"{'. '.join(found)}. Their intercepts would be infinite: each task gets half an observation of what it "
-            "lacks. Their weights come from related tasks alone; drop these tasks, or give them other targets too, if "
-            "that is not meant."
+            f"{'. '.join(found)}. Their intercepts would be infinite, so each task gets half an observation of the "
+            "missing kind, and only related tasks determine its weights. If that is not intended, drop these tasks or "
+            "give them other targets too."
         )
     return y
 
 
 def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
-    """Newton's method in all intercepts at once; steps that leave their bracket are replaced by bisection."""
+    """Newton's method for all intercepts at once. Bisection replaces steps that leave their bracket."""
     design, b = rows.design, np.array(start, dtype=float)
     low, high = np.full(len(b), -np.inf), np.full(len(b), np.inf)
     cap = np.full(len(b), _LONGEST_MOVE)
@@ -244,10 +253,10 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
         step = np.where(capped, -np.sign(slope) * cap, step)
         cap = np.where(capped, 2 * cap, cap)
         new = b + step
-        # Newton squares its error, and the loss depends on the square of that: a further step would gain nothing.
+        # A Newton step squares the error, and the loss depends on the square of that: a further step gains nothing.
         last = ~capped & (np.abs(step) <= _LAST_STEP)
         outside = ((new <= low) | (new >= high)) & ~last
-        # Without the other edge of a bracket there is nothing to halve; such a step is below rounding.
+        # A bracket without a second edge cannot be halved; such a step is below rounding.
         bounded = np.isfinite(low) & np.isfinite(high)
         middle = 0.5 * (np.where(bounded, low, b) + np.where(bounded, high, b))
         new = np.where(outside, middle, new)
@@ -268,12 +277,12 @@ class GLMLoss:
     precisions : ndarray of shape (K,)
         The s_k.
     first : Quadratic, optional
-        A quadratic near the loss in the weights, whose Hessian is the first one of Newton's steps.
+        A quadratic near the loss, whose Hessian the first Newton steps use.
     unknowns : Unknowns, optional
-        What the weights are a function of; default they are the unknowns.
+        The solver's unknowns; by default the weights themselves.
     """
 
-    related = None  # no tasks
+    related = None  # the loss relates no tasks
 
     def __init__(
         self, rows: GLMRows, precisions: Array, first: Quadratic | None = None, unknowns: Unknowns | None = None
@@ -294,7 +303,7 @@ class GLMLoss:
         return self.rows.design.predictor(self.unknowns.weights(V)) if np.any(V) else np.zeros(len(self.rows.y))
 
     def evaluate(self, V: Array, predictor: Array | None = None, start: Array | None = None) -> Point:
-        """The loss at V; a known predictor and a guess of the intercepts save time."""
+        """The loss at V. A known predictor and a guess of the intercepts save time."""
         last = self._last
         if last is not None and predictor is None and np.array_equal(last.W, V):
             return last
@@ -327,7 +336,7 @@ class GLMLoss:
         c, z = rows.working(point.predictor, point.eta, observed=observed)
         made = rows.quadratic(rows.design.per_task(self.precisions) * c, z).of_unknowns(self.unknowns)
         if not made.by_rows:
-            made = made.with_gradient(point.W, point.derivatives[0])  # the true one
+            made = made.with_gradient(point.W, point.derivatives[0])  # the exact gradient
         self.reference = None if made.by_rows else made
         return made
 
@@ -353,7 +362,7 @@ class GLMLoss:
         return self.value(V) + coupling.value(V)
 
 
-@np.errstate(all="ignore")  # steps beyond the range of numbers are refused
+@np.errstate(all="ignore")  # the line search rejects steps that overflow
 def proximal_newton(
     problem: StepProblem[GLMLoss],
     V: Array,
@@ -368,7 +377,7 @@ def proximal_newton(
     Parameters
     ----------
     problem : StepProblem
-        Loss, coupling and penalty; the Hessian of the loss may be replaced.
+        Loss, coupling and penalty. The loss may get a new Hessian.
     V : ndarray of shape (K, d)
         Start.
     solve : callable (StepProblem, V, tol=, max_iter=) → WeightStep
@@ -376,21 +385,21 @@ def proximal_newton(
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
-        Most steps.
+        Largest number of steps.
     budget : float
-        Most iterations of all quadratic steps together.
+        Largest number of iterations of all quadratic steps together.
 
     Returns
     -------
     WeightStep
     """
     loss, coupling, penalty = problem.loss, problem.coupling, problem.penalty
-    # A kept Hessian has another constant, which the solvers for some bounds need.
+    # A quadratic with a kept Hessian has another constant, and some bounds depend on the constant.
     keeps, spent = isinstance(penalty, EntrywisePenalty) and problem.bound.covariance is not None, 0
     point = loss.evaluate(np.asarray(V, dtype=float))
     poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
     best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, _LONGEST_MOVE, 0, False
-    # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
+    # The loss of a row is about the precision of its task. This determines the rounding of a sum that is much smaller.
     rounding = float(EPS * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
     while True:
         slope = point.derivatives[0]
@@ -408,7 +417,7 @@ def proximal_newton(
         else:
             quadratic = reference.with_gradient(point.W, slope)
         if quadratic.by_rows and quadratic.n_features <= SMALL:
-            # A Newton step needs no more digits than its Gram has; sweeps over small Grams are one compiled call.
+            # Grams are accurate enough for a Newton step, and one compiled call makes all sweeps over small Grams.
             quadratic = quadratic.replaced(by_rows=False)
         target, step = point.W, StepProblem(quadratic, coupling, penalty)
         if spent < budget:
@@ -423,11 +432,20 @@ def proximal_newton(
 def _search(
     problem: StepProblem[GLMLoss], point: Point, target: Array, G: Array, reach: float, rounding: float
 ) -> tuple[Point | None, bool, float, float]:
-    """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
+    """Search along 1, ½, ¼, … of the way to the target for the first point at which the objective falls enough.
 
-    The second answer says whether that is a full step, the third by how much the objective fell, the fourth how far the
-    next step may change a predictor, ``reach`` being what this one may. Falls of the size of ``rounding`` count as
-    none.
+    This step may change a predictor by at most ``reach``. A fall within ``rounding`` counts as none.
+
+    Returns
+    -------
+    point : Point or None
+        The new point; None if the objective does not fall.
+    full : bool
+        Whether the step reaches the target.
+    gain : float
+        The amount by which the objective fell.
+    reach : float
+        The largest change of a predictor in the next step.
     """
     D, loss, coupling = target - point.W, problem.loss, problem.coupling
     if not np.all(np.isfinite(D)) or not np.any(D):
@@ -441,7 +459,7 @@ def _search(
     expected = float(np.vdot(G, D)) + problem.penalty.value(target) - penalty
     before = point.loss + penalty + coupling.value(point.W)
     slack = ROUNDING * max(abs(point.loss), abs(before))
-    # To first order the best intercepts follow the predictors' weighted mean.
+    # To first order the best intercepts change by minus the weighted mean of the change of the predictors.
     c = point.derivatives[1]
     totals = rows.design.task_sums(c)
     drift = rows.design.task_sums(c * move) / np.where(totals > 0, totals, 1.0)
@@ -458,7 +476,7 @@ def _search(
 
 
 def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
-    """The loss to second order at single-task fits that are hardly shrunk.
+    """The quadratic approximation of the loss at single-task ridge fits, with the variances of the tasks.
 
     Parameters
     ----------
@@ -508,9 +526,9 @@ def _ridge_fit(
 
 
 def _near_quadratic(loss: GLMLoss, point: Point, base: Quadratic, *, reuse: bool) -> Quadratic:
-    """The quadratic at a point; with ``reuse`` it has the Hessian of the fit's last steps, if the fit formed one.
+    """The quadratic at a point. With ``reuse``, it has the Hessian of the fit's last steps, if the fit formed one.
 
-    With many rows a Hessian costs more than all else, and those of the last steps hardly differ.
+    With many rows the Hessian takes most of the time, and it hardly changes in the last steps.
     """
     reference = loss.reference
     formed = reference is not None and (base.by_rows or not np.may_share_memory(reference.gram, base.gram))
@@ -527,7 +545,7 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
         residual_freedom(spectra, noise, _variances(spectra, noise, signal)),
         rows.design.task_sums(rows.weights),
     )
-    # A fit with nearly as many degrees of freedom as rows says nothing about the noise: a tenth of them is the floor.
+    # A fit that uses nearly all degrees of freedom does not determine the noise. At least a tenth of the rows count.
     freedom = np.maximum(left, 0.1 * totals)
     return moderate(np.maximum(squares / freedom, 1e-10), freedom)
 
@@ -535,11 +553,12 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
 def _sampling(rows: GLMRows, near: SingleFits, spectra: Spectra, W: Array, typical: Array, plenty: bool) -> Array:
     """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
 
-    A fit shrunk for prediction has predictors that are too small, and they suggest more information than the data have,
-    by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
-    the larger of the signal variance and a seen direction's sampling variance, which is n/d times that of a typical
-    direction where there are fewer rows than features (``typical`` is the information there, at the fit of the
-    intercepts alone). With many rows the present fit gives the same answer.
+    A fit that is shrunk for prediction has predictors that are too small. They overstate the information in the data,
+    for labels several times. The prior of this fit, and of the inverse, is therefore wide: its variance is ``_WIDE``
+    times the larger of the signal variance and the sampling variance of a direction that the data determine. With fewer
+    rows than features, the latter is n/d times the sampling variance of a typical direction (``typical`` is the
+    information in that direction, at the fit of intercepts alone). With many rows, the present fit gives the same
+    result.
     """
     seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
     wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)

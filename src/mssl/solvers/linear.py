@@ -1,25 +1,25 @@
-r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
+r"""The weight step without a penalty, a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
 
-Conjugate gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations.
-Where C ties the tasks so closely that they take hundreds, a factor of the whole system takes over, if it is of moderate
-size. With one Gram for all tasks and many features the preconditioner is the inverse itself
-(:func:`mssl.solvers.quadratic.sylvester`).
+Conjugate gradients solve it in a few iterations. Their preconditioner is the inverse of each task's block
+:math:`H_k + C_{kk} I`. If C ties the tasks so closely that hundreds of iterations are needed, a factorisation of the
+whole system takes over, provided that the system is of moderate size. With one Gram for all tasks and many features the
+preconditioner is the exact inverse (:func:`mssl.solvers.quadratic.sylvester`).
 
-**To the last digit.** Grams square the condition number: with features that are nearly collinear, or a fit that is
-nearly perfect in units of the noise, a Gram no longer knows the directions that the prior alone decides. A shared mean
-whose variance is large against the prior's makes :math:`C = P - \rho uu^\top` lose its digits too. Where that shows,
-:func:`solve_exactly` solves the step as one least-squares problem
+**Exact solution.** Grams square the condition number. If features are nearly collinear, or if the noise is very small,
+a Gram loses the directions that the prior alone determines. If the variance of a shared mean is much larger than the
+variance of the prior, :math:`C = P - \rho uu^\top` loses digits too. In these cases :func:`solve_exactly` solves the
+step as one least-squares problem
 
 .. math:: \min_{V, m} \tfrac12 \sum_k \|A_k (v_k + m) - b_k\|^2 + \tfrac12\operatorname{tr}(V^\top P V)
           + \tfrac{1}{2\tau^2}\|m\|^2, \qquad w_k = v_k + m,
 
-in the rows themselves and with the mean as a block of its own. It is solved by a QR decomposition that reveals the
-rank, and refined; nothing cancels. For the gradient g of this problem and its triangular factor R the suboptimality is
-:math:`\tfrac12\|R^{-\top}g\|^2`, which uses the curvature of loss and prior together: rounding along directions that
-the data know well counts little. What rounding may have made of g is added to it.
+in the rows themselves, with the mean as a separate block. A rank-revealing QR decomposition with iterative refinement
+solves it without cancellation. For the gradient g of this problem and its triangular factor R the suboptimality is
+:math:`\tfrac12\|R^{-\top}g\|^2`. This bound uses the curvature of loss and prior together, so rounding in directions
+that the data determine well counts little. A bound of the rounding error of g is added.
 
-The cost is cubic in the unknowns of tasks that C relates, so that only small problems, and only where the usual solvers
-end in rounding or have no bound of their own, come here.
+The cost is cubic in the number of unknowns of related tasks. This method is therefore used for small problems only, if
+rounding limits the usual solvers or if they have no bound.
 
 References
 ----------
@@ -48,14 +48,14 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     Parameters
     ----------
     problem : StepProblem
-        Loss and coupling, without a penalty; with Grams the preconditioner inverts each task's block, otherwise its
-        diagonal.
+        Loss and coupling, without a penalty. With Grams the preconditioner inverts the block of each task, otherwise
+        the diagonal of that block.
     W0 : ndarray of shape (K, d)
         Start.
     tol : float
         Absolute bound of the suboptimality, ½ tr(G C⁻¹ Gᵀ) for C ≻ 0.
     max_iter : int
-        Most iterations.
+        Largest number of iterations.
 
     Returns
     -------
@@ -92,9 +92,10 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
 
 
 def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
-    """Ridges and inverses of the compiled call's preconditioner, kept with the loss; at first none.
+    """The ridges and inverses of the compiled call's preconditioner, which are kept with the loss.
 
-    The call serves few tasks and features with Grams of their own; of others the answer is None.
+    The compiled call solves problems with few tasks and few features, and with one Gram per task. For all others the
+    result is None.
     """
     K, d = loss.linear.shape
     if K > SMALL or d > SMALL or loss.by_rows or (loss.is_shared and K > 1):
@@ -104,12 +105,11 @@ def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
 
 
 def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
-    r"""How large the bound of a weight step may be by the rounding of its gradient alone.
+    r"""The part of a weight step's bound that rounding of the gradient alone may cause.
 
-    The gradient :math:`H_k w_k - q_k` has an error δ of some :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)`, in directions
-    that nobody knows; the bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is
-    to be trusted where it is larger than that. The bound for a singular C is a difference of values instead, which has
-    their rounding.
+    The gradient :math:`H_k w_k - q_k` has an error δ of about :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)` in unknown
+    directions. The bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is reliable
+    if it is larger than that. The bound for a singular C is a difference of values and has their rounding error.
 
     Parameters
     ----------
@@ -133,15 +133,15 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
 
 
 def solve_exactly(step: StepProblem[Quadratic], *, tol: float) -> WeightStep | None:
-    """The best weights by a rank-revealing decomposition; None where the problem is too large, or not finite.
+    """The best weights by a rank-revealing decomposition; None if the problem is too large or not finite.
 
     Parameters
     ----------
     step : StepProblem
-        Loss and coupling, without a penalty; with rows nothing is lost, from Grams directions of the size of rounding
-        are left to the prior.
+        Loss and coupling, without a penalty. With rows, the solution has full accuracy. With Grams, the prior alone
+        determines directions whose eigenvalues are of the size of rounding.
     tol : float
-        Absolute bound of the suboptimality that counts as converged.
+        Absolute bound of the suboptimality at which the result counts as converged.
 
     Examples
     --------
@@ -168,10 +168,10 @@ def solve_exactly(step: StepProblem[Quadratic], *, tol: float) -> WeightStep | N
 
 
 def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tuple[Array, float]:
-    """The best weights of tasks that are related to no others, and their bound; NaN where there are no digits.
+    """The best weights of one component of tasks, and their bound; NaN if they are not finite.
 
-    With weights w = v + m the unknowns are z: v = own z for a definite P, whose prior is then that of independent z,
-    and where there is a mean m = τ times the last block of z.
+    The weights are w = v + m with unknowns z. If P is definite, v = ``own`` z, and z has an independent prior. If there
+    is a shared mean, m is τ times the last block of z.
     """
     K, d, tau = len(tasks), problem.n_features, float(np.sqrt(max(coupling.mean_variance, 0.0)))
     P = coupling.matrix[tasks][:, tasks].toarray()
@@ -186,7 +186,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     if not (np.isfinite(M).all() and np.isfinite(t).all()):
         return np.full((K, d), np.nan), np.nan
 
-    # Columns of one size: a mean of huge variance must not make all others look like rounding.
+    # All columns get the same norm. Otherwise a mean of huge variance would make all others look like rounding.
     whole = np.concatenate([M, np.kron(prior, np.eye(d))])
     sizes = np.linalg.norm(whole, axis=0)
     sizes = np.where(sizes > 0, sizes, 1.0)
@@ -195,7 +195,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     rank = int(np.count_nonzero(diagonal > len(whole) * EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
 
-    # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
+    # The sums in PV cancel if weights nearly agree. They are computed in extended precision.
     longest, precise = own.astype(np.longdouble), P.astype(np.longdouble)
     z, best, gap = np.zeros(M.shape[1]), np.zeros(M.shape[1]), np.inf
     for _ in range(PATIENCE):
@@ -209,7 +209,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
         best, gap = z.copy(), reached
         z[kept] -= linalg.solve_triangular(R, half, check_finite=False) / sizes[kept]
     Z = best.reshape(-1, d)
-    # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is. The prior's gradient has its own error.
+    # R⁻ᵀMᵀ does not increase norms, so an error of the residual counts at most once. The prior's gradient has another.
     of_rows = EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
     error, digits = np.zeros_like(Z), K * float(np.finfo(np.longdouble).eps)
     error[:K] = digits * (np.abs(own.T) @ (np.abs(P) @ (np.abs(own) @ np.abs(Z[:K]))))
@@ -219,7 +219,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
 
 
 def _factor(problem: Quadratic, k: int, ridge: float) -> tuple[Array, Array]:
-    """A and b with loss and ridge of task k = ½ ‖A w − b‖² + constant, in at most d (with a ridge 2 d) rows."""
+    """A and b for which loss and ridge of task k are ½ ‖A w − b‖² + constant; at most d rows, 2 d with a ridge."""
     d = problem.n_features
     if problem.source is not None:
         rows = problem.rows

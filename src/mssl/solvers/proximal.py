@@ -1,14 +1,17 @@
-r"""The weight step with a penalty that ties the tasks together: joint feature selection, low rank, those of users.
+r"""The weight step with a penalty that ties the tasks together: joint feature selection, low rank, and user penalties.
 
 .. math:: \min_V\; \ell(V) + \tfrac12\operatorname{tr}(V C V^\top) + g(V)
 
-for a quadratic loss and a penalty with a proximal map, in weights V in units of the noise; other losses come here
-through the quadratics of Newton's steps. :class:`~mssl.penalties.L21` has a working set of features that grows until
-nothing is left out: on the set, block descent over features finds out which of them are in use, and Newton steps by
-conjugate gradients solve for those; both take the Grams of the set alone, and features that stay at zero cost one
-gradient now and then. Any other penalty, and L21 where Grams would get too large, takes accelerated proximal steps with
-one product each, as many as about the root of the condition. The bound is :class:`mssl.model.bounds.CompositeBound`.
-The same steps solve for penalties on single weights where they are asked for by the name "fista".
+for a quadratic loss and a penalty with a proximal map. The weights V are in units of the noise. Other losses are
+replaced by the quadratics of Newton's steps.
+
+For :class:`~mssl.penalties.L21`, a working set of features grows until it contains every feature in use. On this set,
+block descent over features finds the features in use, and Newton steps by conjugate gradients solve for their weights.
+Both need the Grams of the set alone. Features outside the set cost an occasional gradient only.
+
+All other penalties use accelerated proximal steps with one product per step; so does L21 if its Grams would be too
+large. The number of steps grows with the square root of the condition number. The solver "fista" uses the same steps
+for penalties on single weights. The bound is :class:`mssl.model.bounds.CompositeBound`.
 
 References
 ----------
@@ -33,15 +36,19 @@ from mssl.solvers.base import SLOW, Status, WeightStep
 from mssl.solvers.descent import INNER
 from mssl.solvers.quadratic import SMALL, Quadratic, StepProblem
 
-# All constants trade time only; the certificate decides when a descent ends.
-_GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
-_PATIENCE = 4000  # iterations in which the gap must fall: else there is no end to them
-_GROWTH = 1.5  # smallest factor of the curvature when a step proves it too small
-_DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
+# The constants below affect the time only. The certificate decides when a descent ends.
+
+# Iterations between two certificates. A smaller number computes more certificates, a larger one wastes iterations.
+_GAP_EVERY = 5
+_PATIENCE = 4000  # safeguard: the iteration ends as stalled if the gap has not fallen within this number of iterations
+# Smallest factor by which the curvature grows if a step shows that it is too small. A smaller factor repeats more
+# steps, a larger one makes them shorter.
+_GROWTH = 1.5
+_DENSE, _LARGE = 0.6, 2**28  # FISTA is faster above this share of features in use and these bytes of the set's Grams
 
 
 def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
-    """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty; C has no rank-one part."""
+    """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty. C must have no rank-one part."""
     if not isinstance(problem.penalty, L21):
         return accelerated(problem, V0, tol=tol, max_iter=max_iter)
     step = _group_descent(problem, problem.penalty, V0, tol, max_iter)
@@ -52,9 +59,10 @@ def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float,
 
 
 def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
-    """FISTA with restarts at one product an iteration: gradients of a quadratic extrapolate as the weights do.
+    """FISTA with restarts.
 
-    Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
+    An iteration costs one product, because the gradient of a quadratic can be extrapolated like the weights. Momentum
+    needs a convex penalty. With other penalties, plain proximal steps are used, which always lower the objective.
     """
     operate, penalty, certificate = problem.product, problem.penalty, problem.certificate
     V = np.array(V0, dtype=float)
@@ -78,7 +86,7 @@ def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_i
         while True:
             new = penalty.prox(Y - (HY - q) / L, 1.0 / L)
             H_new, move = operate(new), new - Y
-            # The quadratic model bounds the loss along the move exactly when this holds; no value is needed.
+            # The quadratic model bounds the loss along the move if and only if this holds. No value is needed.
             needed, length = float(np.vdot(move, H_new - HY)), float(np.vdot(move, move))
             if needed <= L * length * (1 + 1e-9) or length == 0.0:
                 break
@@ -90,7 +98,7 @@ def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_i
 
 
 def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
-    """A first guess of the largest curvature, from below; steps that prove it too small raise it."""
+    """A lower bound of the largest curvature as a first guess. The steps raise it if it is too small."""
     size = float(np.linalg.norm(direction))
     if size == 0.0:
         direction, size = np.ones_like(direction), float(np.sqrt(direction.size))
@@ -99,14 +107,14 @@ def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
 
 
 def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol: float, max_iter: int) -> WeightStep:
-    """Joint feature selection until the certificate is within ``tol``, or until Grams get too large.
+    """Joint feature selection until the certificate is within ``tol`` or the Grams become too large.
 
-    ``max_iter`` counts sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
+    ``max_iter`` limits sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
     """
     V, quadratic, coupling = np.array(V0, dtype=float), problem.loss, problem.coupling
     d, has_grams = V.shape[1], not quadratic.by_rows
     starts, columns, values, *_ = coupling.arrays
-    # Sums of |C|'s rows: a diagonal matrix above C.
+    # The row sums of |C| are the diagonal of a matrix that exceeds C.
     links = (starts, columns, values, None, 0.0), np.add.reduceat(np.abs(values), starts[:-1])
     alpha, scales = float(penalty.alpha), plain(quadratic.task_scale)
     common = None if has_grams else quadratic.rows.design.common_weights(quadratic.rows.c)
@@ -130,7 +138,7 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
         every = members.all()
         some = (slice(None), slice(None) if every else members)
         linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
-        # Half of the tolerance leaves room for the other features.
+        # The other half of the tolerance is left for the features outside the set.
         goal = max(0.5 * tol, 0.0 if every else INNER * gap)
         loss, state = (grams, scales, linear), (weights, slope, goal, max_iter - done)
         done += descend_groups(loss, links, alpha, quadratic.null_value, *state)[0]
@@ -139,7 +147,10 @@ def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol
 
 
 def _working_set(V: Array, G: Array, alpha: float, size: int, all_from: float) -> Mask:
-    """Features in use and, up to ``size`` in all, the largest violations; all if the share is above ``all_from``."""
+    """Features in use and those with the largest violations, up to ``size`` features.
+
+    All features are taken if their share would exceed ``all_from``.
+    """
     d = V.shape[1]
     if d <= SMALL:
         return np.ones(d, dtype=bool)
@@ -154,7 +165,10 @@ def _working_set(V: Array, G: Array, alpha: float, size: int, all_from: float) -
 
 
 def sub_grams(quadratic: Quadratic, members: Mask, n_grams: int) -> Array:
-    """H_k of some features, (K or 1, m, m): by rows those of the first tasks, otherwise with task scales left out."""
+    """The Grams H_k of some features, (K or 1, m, m).
+
+    With rows, they are the Grams of the first ``n_grams`` tasks. Otherwise they do not contain the task scales.
+    """
     if quadratic.by_rows:
         return np.stack([quadratic.gram_of(k, members) for k in range(n_grams)])
     features = np.flatnonzero(members)

@@ -4,8 +4,8 @@ r"""The quadratic loss of the weight step, intercepts eliminated, and the proble
                   = \sum_k \tfrac12 w_k^\top H_k w_k - q_k \cdot w_k + \text{constant}
 
 :class:`Quadratic` holds the :math:`H_k`, which every alternation, path point and fold reuses, and the :class:`Rows`
-behind them. It multiplies by the rows where there are fewer rows than features, where Grams do not fit, or where Grams
-have no digits left. Weights are stored (K, d), row k is :math:`w_k`.
+from which they are computed. It multiplies by the rows if there are fewer rows than features, if Grams exceed the
+memory limit, or if Grams are not accurate enough. Weights are stored as (K, d); row k is :math:`w_k`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ from mssl.solvers.base import NEGLIGIBLE, Unknowns
 Apply = Callable[[Array], Array]
 
 EPS = float(np.finfo(float).eps)
-# The other constants trade time only.
-SMALL = 64  # tasks, and features of each, up to which one compiled call with dense matrices beats separate products
-MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
-LARGE = 2**16  # numbers in an array from which products with it cost more than the calls of Python around them
-MOST_UNKNOWNS = 400  # up to which a factor of the whole system takes less than a tenth of a second in any case
-_MOST = 2000  # unknowns up to which it costs a quarter of a second at most
-_SYLVESTER_FROM = 30  # features from which two eigendecompositions cost less than a few preconditioned iterations
-_MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
+# The constants below affect time and memory only.
+
+# Number of tasks, and of features, up to which one compiled call with dense matrices is faster than separate products.
+SMALL = 64
+MANY_FEATURES = 100  # with at least this number of features, coordinate descent over all of them may take long
+# Size of an array above which a product with it takes longer than the Python calls around it.
+LARGE = 2**16
+MOST_UNKNOWNS = 400  # up to this number of unknowns, factoring the whole system takes at most a tenth of a second
+_MOST = 2000  # up to this number of unknowns, factoring the whole system takes at most a quarter of a second
+# A kept loss forms its Grams, even if no solver has used them, if they have at most this number of entries (8 MB).
+_MOST_FORMED = 10**6
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Weighted rows of all tasks: what a loss is made of.
+    """The weighted rows of all tasks, from which a loss is computed.
 
     Attributes
     ----------
@@ -51,7 +54,7 @@ class Rows:
     c : ndarray of shape (N,)
         Row weights ≥ 0.
     target : ndarray of shape (N,)
-        Targets, less the means of their tasks where intercepts are free.
+        Targets, less the means of their tasks if intercepts are free.
     intercept : bool
         Whether each task has a free intercept.
     """
@@ -73,7 +76,7 @@ class Rows:
 
     @cached_property
     def column_means(self) -> Array:
-        """What has to be subtracted from the stored columns: their mean, or the shift without intercepts, (K, d)."""
+        """The numbers to subtract from the stored columns, (K, d): the means, or the shift without intercepts."""
         if self.intercept:
             return self.column_sums / _positive(self.totals)[:, None]
         return np.zeros(self.column_sums.shape) if self.design.shift is None else self.design.shift
@@ -86,7 +89,7 @@ class Rows:
         return np.where(centred > 1e-14 * squares, centred, 0.0)
 
     def fitted(self, W: Array) -> Array:
-        """X̃w less its weighted task means where intercepts are free."""
+        """X̃w, less its weighted task means if intercepts are free."""
         if not np.any(W):
             return np.zeros(len(self.c))
         fit = self.design.predictor(W)
@@ -99,7 +102,7 @@ class Rows:
         return self.target - self.fitted(W)
 
     def block(self, k: int, features: Mask | None = None) -> Array:
-        """√c (X̃_k − means) as a dense (n_k, d) array, or some of its columns."""
+        """√c (X̃_k − means) as a dense (n_k, d) array, restricted to the given features."""
         store, design = self.design.columns, self.design
         n, d = int(design.n_rows[k]), design.n_features
         first, last = store.base[k], store.base[k] + d
@@ -121,8 +124,8 @@ class Quadratic:
     Parameters
     ----------
     gram : ndarray of shape (K, d, d) or (1, d, d), or None
-        H_k, or one G for all tasks, with H_k = scale[k] · gram[k]. None leaves it to be formed from the rows when it is
-        first asked for, since a strong penalty may never need it.
+        H_k = scale[k] · gram[k], or one G for all tasks. If None, the Grams are formed from the rows on their first
+        use; with a strong penalty they may never be needed.
     linear : ndarray of shape (K, d)
         q_k.
     constants : ndarray of shape (K,)
@@ -130,14 +133,14 @@ class Quadratic:
     scale : ndarray of shape (K,), optional
         The factors of the Grams and of the source's row weights; default ones.
     target_means, feature_means : ndarrays of shapes (K,) and (K, d), optional
-        Weighted means from which :meth:`intercepts` are computed; default zeros.
+        Weighted means, from which :meth:`intercepts` are computed; default zeros.
     source : Rows, optional
         The rows, at scale 1.
     by_rows : bool
-        Whether products are those with the rows: no d × d matrix is formed, and values and gradients keep all digits.
+        Whether products use the rows. No d × d matrix is then formed, and values and gradients have full accuracy.
     """
 
-    related: sparse.csr_array | None = None  # matrix whose entries say which tasks the loss itself relates
+    related: sparse.csr_array | None = None  # a matrix whose nonzero entries are the tasks that the loss itself relates
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class Quadratic:
         self.task_scale = np.ones(len(linear)) if scale is None else np.asarray(scale, dtype=float)
         self.is_shared = gram is not None and len(gram) == 1
         self.n_tasks, self.n_features = linear.shape
-        self.kept: dict[str, Any] = {}  # what solvers keep for their next call
+        self.kept: dict[str, Any] = {}  # values that solvers keep for their next call
 
     @classmethod
     def of_rows(cls, design: Design, c: Array, z: Array, intercept: bool = True, *, by_rows: bool = True) -> Quadratic:
@@ -169,7 +172,7 @@ class Quadratic:
         return cls(None, linear, constants, None, target_means, None, rows, by_rows)
 
     def replaced(self, **changes: Any) -> Quadratic:
-        """A copy with other attributes; Grams are shared, and what solvers keep as long as the scale is the same."""
+        """A copy with changed attributes. It shares the Grams and, if the scale is unchanged, the solvers' values."""
         made = object.__new__(type(self))
         vars(made).update(vars(self) | changes)
         if changes.keys() & {"task_scale", "source"}:
@@ -183,7 +186,7 @@ class Quadratic:
 
     @property
     def formed(self) -> bool:
-        """Whether there are Grams, or they are never needed."""
+        """Whether the Grams exist or are never needed."""
         return self.by_rows or "gram" in vars(self)
 
     def with_gradient(self, W: Array, slope: Array) -> Quadratic:
@@ -193,7 +196,7 @@ class Quadratic:
         return made
 
     def on_rows(self) -> Quadratic:
-        """The same loss with all its digits, where its rows are known."""
+        """The same loss by rows, which is more accurate; unchanged if the rows are not known."""
         return self if self.source is None else self.replaced(by_rows=True, is_shared=False)
 
     def scaled(self, s: Array) -> Quadratic:
@@ -202,7 +205,7 @@ class Quadratic:
         return self.replaced(linear=s[:, None] * self.linear, constants=s * self.constants, task_scale=scale)
 
     def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
-        """The same loss as a function of V; it knows no intercepts."""
+        """The same loss as a function of the unknowns V, without intercepts."""
         if unknowns.matrix is None:
             return self
         linear, constants = unknowns.gradient(self.linear), unknowns.task_sums(self.constants)
@@ -218,7 +221,7 @@ class Quadratic:
 
     @cached_property
     def gram(self) -> Array:
-        """H_k, (K, d, d), or G, (1, d, d), scales left out."""
+        """H_k, (K, d, d), or G, (1, d, d), without the scales."""
         assert self.source is not None
         return self.source.design.gram(self.source.c, intercept=self.source.intercept)
 
@@ -268,7 +271,7 @@ class Quadratic:
         return -self.linear, self.constants
 
     def smooth(self, coupling: Coupling, W: Array, G: Array) -> float:
-        """Loss plus coupling: a quadratic grows from zero to W by the mean of its slopes along W at both ends."""
+        """Loss plus coupling. A quadratic grows from 0 to W by the mean of its two slopes along W at 0 and at W."""
         return self.null_value + 0.5 * float(np.vdot(W, G - self.linear))
 
     @cached_property
@@ -316,12 +319,12 @@ def _positive(totals: Array) -> Array:
 
 
 def _about_means(design: Design, c: Array, z: Array, intercept: bool) -> tuple[Rows, Array | None]:
-    """Rows with the targets about the means of their tasks, and these means; as they are without intercepts."""
+    """Rows whose targets are centred by task, and the means; without intercepts, the targets stay unchanged."""
     if not intercept:
         return Rows(design, c, z, intercept), None
     total = _positive(design.task_sums(c))
     means = design.task_sums(c * z) / total
-    means += design.task_sums(c * (z - design.per_task(means))) / total  # targets that are all alike have no spread
+    means += design.task_sums(c * (z - design.per_task(means))) / total  # equal targets must have exactly no spread
     return Rows(design, c, z - design.per_task(means), intercept), means
 
 
@@ -335,7 +338,9 @@ def make_quadratic(
     n_rows: Array | None = None,
     defer: bool = True,
 ) -> Quadratic:
-    """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
+    """Choose the form of the loss, Grams or rows.
+
+    Grams are chosen if they are within the memory limit and typical tasks have at least half as many rows as features.
 
     Parameters
     ----------
@@ -346,11 +351,11 @@ def make_quadratic(
     intercept : bool
         Whether each task has a free intercept.
     memory_limit : int, optional
-        Bytes that Grams may take; default a quarter of the machine's memory, at most 2 GiB.
+        Largest size of the Grams in bytes; default a quarter of the machine's memory, at most 2 GiB.
     n_rows : ndarray of shape (K,), optional
-        How many rows each task counts as when the form is chosen; default those of the design.
+        Number of rows of each task in the choice of the form; default the numbers of the design.
     defer : bool
-        Whether large Grams of separate features are formed only when needed; with a strong penalty they never are.
+        Whether large Grams of separate features are formed only when needed; a strong penalty may never need them.
 
     Returns
     -------
@@ -368,13 +373,13 @@ def make_quadratic(
     counts = design.n_rows if n_rows is None else n_rows
     size = 8 * design.n_features**2 * (design.n_tasks if common is None else 1)
     limit = default_memory_limit() if memory_limit is None else memory_limit
-    # Grams are then at most twice the data, and descent on them is two or three times faster.
+    # Otherwise Grams are at most twice as large as the data, and descent on them is two or three times faster.
     by_rows = 0.5 * design.n_features > max(float(counts.min()), float(np.median(counts)))
     if not by_rows and size > limit:
         by_rows = True
         warn(
             f"Grams would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
-            "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room."
+            "multiplies by the rows instead, which takes longer. Raise memory_limit if the machine has more memory."
         )
     if by_rows or (defer and common is None and design.shift is None and pays_in_sets(design)):
         return Quadratic.of_rows(design, c, z, intercept, by_rows=by_rows)
@@ -394,7 +399,7 @@ def make_quadratic(
 
 
 class KeptLoss:
-    """A quadratic loss for those who keep it: half of its Grams, unless they are too many to be formed for that.
+    """A compact copy of a quadratic loss: the upper triangles of its Grams, or its rows if the Grams are too large.
 
     Parameters
     ----------
@@ -404,7 +409,7 @@ class KeptLoss:
     Attributes
     ----------
     upper : ndarray of shape (K, d (d + 1) / 2) or (1, d (d + 1) / 2), or None
-        Upper triangles of the Grams; None where the rows are kept.
+        Upper triangles of the Grams; None if the rows are kept.
     """
 
     def __init__(self, loss: Quadratic) -> None:
@@ -425,7 +430,7 @@ class KeptLoss:
 
 
 def pays_in_sets(design: Design) -> bool:
-    """Whether products with a typical task's features cost more than the calls around them."""
+    """Whether working sets pay: products with a typical task's features take longer than the calls around them."""
     return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= LARGE)
 
 
@@ -434,14 +439,14 @@ L = TypeVar("L", bound=ConvexLoss)
 
 @dataclass(frozen=True, eq=False)
 class StepProblem(Generic[L]):
-    r"""What a weight step minimises, :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
+    r"""The problem of a weight step: minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
 
     Attributes
     ----------
     loss : Quadratic or other loss
         The loss.
     coupling : Coupling
-        C; without a rank-one part where the penalty ties the tasks together.
+        C; it has no rank-one part if the penalty ties the tasks together.
     penalty : EntrywisePenalty or Penalty
         g.
     """
@@ -454,7 +459,10 @@ class StepProblem(Generic[L]):
     def of(
         cls, loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty | Penalty | Array | None = None
     ) -> StepProblem[Quadratic]:
-        """The problem for a quadratic loss; an array of shape (K,) or (K, d) stands for ℓ1 strengths, None for none."""
+        """The problem for a quadratic loss.
+
+        A penalty of shape (K,) or (K, d) holds ℓ1 strengths; None means no penalty.
+        """
         if not isinstance(penalty, Penalty):
             strengths = np.zeros(loss.n_tasks) if penalty is None else penalty
             penalty = EntrywisePenalty.of(strengths, loss.linear.shape)
@@ -487,7 +495,7 @@ class StepProblem(Generic[L]):
 
 
 def value_rounding(problem: Quadratic, W: Array) -> float:
-    """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
+    """The rounding error of the loss at W; with Grams its terms can be much larger than the loss itself."""
     terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
     if not problem.by_rows:
         return EPS * (float(terms @ terms) + problem.null_value)
@@ -515,13 +523,14 @@ def _inverse_of(sums: Array) -> Array:
 
 
 def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
-    """Preconditioners of H + C for the weights of a support, or for all, each with the iterations that it is good for.
+    """Preconditioners of H + C for the weights on a support, or for all weights, each with its number of iterations.
 
-    The first is an inverse for each task. Where C ties tasks so closely that these iterations, which cost as much as a
-    factor of the whole system, are not enough, that factor follows, if it is of moderate size.
+    The first preconditioner is an inverse for each task. Its iterations cost as much as a factorisation of the whole
+    system. If C ties the tasks so closely that they are not enough, this factorisation follows, provided that the
+    system is of moderate size.
     """
     problem, coupling = step.loss, step.coupling
-    many = support is None and problem.n_features >= _SYLVESTER_FROM
+    many = support is None and problem.n_features >= SMALL // 2  # else the two eigendecompositions do not pay
     if many and problem.is_shared and np.all(problem.task_scale > 0):
         yield sylvester(problem, coupling), np.inf
         return
@@ -538,9 +547,9 @@ def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -
 
 
 def _by_task(problem: Quadratic, ridge: Array) -> Apply:
-    """Inverse of H_k + ridge_k I for each task; of its diagonal where there are no Grams.
+    """Inverse of H_k + ridge_k I for each task; the inverse of its diagonal if there are no Grams.
 
-    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
+    The inverses are kept with the problem. The alternation soon changes the ridge by little, and a preconditioner need
     not be exact.
     """
     if problem.by_rows:
@@ -551,7 +560,7 @@ def _by_task(problem: Quadratic, ridge: Array) -> Apply:
         inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
         return lambda R: (R @ U) * inverse @ U.T
     known = problem.kept.get("preconditioner")
-    # Up to twice or half of the ridge an old one costs some iterations, and saves factors.
+    # If the ridge has changed by at most a factor of 2, the old inverses cost some iterations and save factorisations.
     if known is None or np.any(known[0] > 2.0 * ridge) or np.any(ridge > 2.0 * known[0]):
         if problem.n_features <= SMALL:
             blocks = problem.gram * problem.task_scale[:, None, None]
@@ -570,7 +579,7 @@ def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
     """Inverse of H_k + ridge_k I on each task's support, padded to a common width."""
     counts = support.sum(axis=1)
     width = counts.max(initial=1)
-    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # of the support, then others
+    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # the support, then other features
     inverses, ones = np.zeros((len(support), width, width)), np.ones(len(support))
     for k in np.flatnonzero(counts).tolist():
         factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
@@ -586,7 +595,7 @@ def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
 
 
 def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
-    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
+    """Inverse of H + C on a support, by one factorisation for all tasks; for few unknowns that C ties closely."""
     tasks, features = np.nonzero(support)
     ties = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
     factor = regular_factor(problem.hessian_on(support) + ties, 0.0)
@@ -600,9 +609,10 @@ def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> App
 
 
 def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
-    """Cholesky factor of a Gram matrix + ridge I, lifted as far as rounding needs; a preconditioner need not be exact.
+    """Cholesky factor of a Gram matrix + ridge I for a preconditioner, which need not be exact.
 
-    The lift is a share of each diagonal entry, so that features keep their digits whatever their sizes are.
+    The diagonal is raised as far as rounding requires. Each entry rises by the same share of itself, so that features
+    of all scales keep their accuracy.
     """
     diagonal, lift = block.diagonal().copy(), NEGLIGIBLE
     while True:
@@ -617,5 +627,5 @@ def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
 
 
 def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
-    """A diagonal with a ridge and a share of itself added; 1 where both are 0."""
+    """A diagonal plus a ridge, raised by the share ``lift``; zeros become 1."""
     return _positive((1.0 + lift) * (diagonal + ridge))

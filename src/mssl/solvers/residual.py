@@ -4,9 +4,9 @@ r"""The weight step of r-MSSL: least squares whose errors are correlated across 
           \qquad E = Y - [X_k w_k + b_k],\quad A = \eta\Omega + \kappa I.
 
 Intercepts are eliminated by centring, which is exact since A is positive definite. The coupled Hessian
-:math:`A_{kl} X_k^\top X_l` is never formed: coordinate descent visits a task with its neighbours in the graph only,
-and without a penalty on single weights one X for all tasks has a closed form, and different :math:`X_k` take conjugate
-gradients.
+:math:`A_{kl} X_k^\top X_l` is never formed: coordinate descent visits a task with its neighbours in the graph only.
+Without a penalty on single weights, the step with one X for all tasks has a closed form, and conjugate gradients solve
+the step with different :math:`X_k`.
 
 **Certificate.** With :math:`Z = sEA` and :math:`u_k = X_k^\top z_k` the Fenchel dual for ℓ1 strengths t is
 :math:`s\langle Y, EA\rangle - \tfrac{s^2}{2}\operatorname{tr}(EAE^\top) - \sum_{kj}(|u_{kj}|-t_{kj})_+^2/(2r_k)`;
@@ -39,26 +39,26 @@ from mssl.solvers.quadratic import Quadratic, StepProblem
 
 @dataclass(frozen=True, eq=False)
 class ResidualProblem:
-    """Aligned rows of all tasks, and the penalties on the weights.
+    """The aligned rows of all tasks, and the penalties on the weights.
 
     Attributes
     ----------
     X : ndarray of shape (K, d, n), or (1, d, n) for one X
-        Features, centred and scaled, times the roots of the row weights.
+        Centred and scaled features times the square roots of the row weights.
     Y : ndarray of shape (K, n)
-        Targets, centred, times the same roots.
+        Centred targets times the square roots of the row weights.
     penalty : EntrywisePenalty
-        g, where it is a sum over single weights.
+        g, if it is a sum over single weights.
     ridges : ndarray of shape (K,)
         The r_k.
     extra : float
-        κ, what the squared loss counts in addition.
+        κ, the additional weight of the squared loss.
     target_means, feature_means : ndarrays of shapes (K,) and (K, d)
-        From which the intercepts are computed.
+        Weighted means, from which the intercepts are computed.
     weight : float
         Total weight of the rows, n without row weights.
     tied : (Penalty, ndarray of shape (K,)) or None
-        g, where it ties weights together, and the units √s of its arguments.
+        g, if it ties weights together, and the units √s of its arguments.
     """
 
     X: Array
@@ -83,12 +83,12 @@ class ResidualProblem:
 
     @property
     def is_shared(self) -> bool:
-        """One X for all tasks."""
+        """Whether all tasks have one X."""
         return len(self.X) == 1
 
     @property
     def unpenalised(self) -> bool:
-        """Neither a penalty nor a ridge."""
+        """Whether the weights have neither a penalty nor a ridge."""
         return self.penalty.absent and self.tied is None and not np.any(self.ridges)
 
     def fitted(self, W: Array) -> Array:
@@ -103,10 +103,10 @@ class ResidualProblem:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
-    compiled = None  # compiled rounds know problems of the coefficients only
+    compiled = None  # compiled rounds solve problems with a structure on the coefficients only
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
-        """Residuals are always computed from rows."""
+        """True, since residuals are always computed from rows."""
         return True
 
     def certifies(self, coupling: Coupling) -> bool:
@@ -178,7 +178,7 @@ class ResidualProblem:
         return conjugate_gradients(
             step.product,
             lambda V: -step.gradient(V),
-            ((_inverse(self, A), np.inf) for _ in range(1)),  # made only where W is not the answer yet
+            ((_inverse(self, A), np.inf) for _ in range(1)),  # computed only if W is not yet the solution
             lambda V, _: certificate(V),
             np.array(W, dtype=float),
             tol=tol,
@@ -186,7 +186,7 @@ class ResidualProblem:
         )
 
     def certificate(self, coupling: Coupling, step: StepProblem[Quadratic]) -> Callable[[Array], float]:
-        """Upper bound of the suboptimality of W; a violation of optimality for penalties that are not convex."""
+        """Upper bound of the suboptimality of W; for penalties that are not convex, the violation of optimality."""
         A, bound = step.loss.related, step.bound
         assert A is not None
         known = None if self.extra else coupling.covariance
@@ -253,7 +253,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     d, n = problem.n_features, problem.Y.shape[1]
     fits = 8 * len(X) * d * d <= default_memory_limit()
     kernel: Callable[..., tuple[int, float]]
-    kept: tuple[Callable[[Array], Array], ...]  # what the kernel keeps up to date beside W
+    kept: tuple[Callable[[Array], Array], ...]  # initial values of the arrays that the kernel updates with W
     if problem.is_shared and fits:
         kernel = partial(shared_sweeps, problem.gram[0], problem.linear, ridges, form)
         kept = (lambda W: W @ problem.gram[0] - problem.linear,)
@@ -269,9 +269,9 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 
 
 def _inverse(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array], Array]:
-    """The inverse of W ↦ XᵀAXW + diag(r) W for one X, where it is diagonal in two eigenbases; otherwise task by task.
+    """The inverse of W ↦ XᵀAXW + diag(r) W: exact for one X, by two eigenbases; otherwise of each task alone.
 
-    Of dependent features it gives the weights of smallest norm.
+    For dependent features it gives the weights of smallest norm.
     """
     r = problem.ridges[:, None]
     if problem.n_features > problem.Y.shape[1] and not problem.is_shared:
@@ -282,7 +282,7 @@ def _inverse(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array],
         sums = A.diagonal()[:, None] * values + r
         inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
         return lambda R: np.matmul(vectors, (np.matmul(R[:, None], vectors)[:, 0] * inverse)[:, :, None])[:, :, 0]
-    # With V = √r W it is symmetric: (√r⁻¹ A √r⁻¹) V G + V.
+    # With V = √r W the map is symmetric: (√r⁻¹ A √r⁻¹) V G + V.
     root = np.where(r > 0, np.sqrt(r), 1.0)
     task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
     sums = task_values[:, None] * values + (r > 0)
@@ -301,16 +301,16 @@ def make_residual_problem(
     intercept: bool = True,
     unknown: Array | None = None,
 ) -> ResidualProblem:
-    """The weight problem of r-MSSL, or an error that says why the data do not allow it.
+    """The weight problem of r-MSSL. An error is raised if the data do not allow it.
 
     Parameters
     ----------
     data : TaskData
-        All tasks, row i of each being the same occasion.
+        All tasks. Row i of every task must be the same occasion.
     design : Design
         Their centred and scaled features.
     penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
+        The penalty; an array holds ℓ1 strengths.
     ridges : ndarray of shape (K,)
         Ridge strengths.
     tied : (Penalty, ndarray of shape (K,)), optional
@@ -320,8 +320,8 @@ def make_residual_problem(
     intercept : bool
         Whether each task has a free intercept.
     unknown : ndarray of shape (K, K), optional
-        Square root of what is added to the products of the residuals: the covariances of filled targets. Its columns
-        are residuals of occasions without features, which no weights change.
+        Square root of the covariance of the filled targets, which is added to the products of the residuals. Its
+        columns act as the residuals of occasions without features, which no weights change.
     """
     check_aligned(data)
     K, d = design.n_tasks, design.n_features
@@ -350,26 +350,26 @@ def make_residual_problem(
     )
     if problem.unpenalised and freedom <= d:
         raise ParameterError(
-            f"relation is 'residual' with {n} rows and {d} features; least squares then fits the rows exactly and "
-            "leaves no residuals to learn from. Give coef_penalty > 0 or ridge > 0, more rows, or relation='coef'."
+            f"relation is 'residual' with {n} rows and {d} features; least squares fits these rows exactly and leaves "
+            "no residuals. Give coef_penalty > 0 or ridge > 0, more rows, or relation='coef'."
         )
     return problem
 
 
 def check_aligned(data: TaskData) -> None:
-    """Raise unless residuals can be compared across tasks row by row."""
+    """Raise an error unless the rows of all tasks are aligned."""
     if sparse.issparse(data.X):
         raise NotAlignedError("X is a sparse matrix; relation='residual' needs dense features. Give X.toarray().")
     if data.aligned:
         return
     if data.layout == "long":
         raise NotAlignedError(
-            "The data came in the long layout, in which rows of different tasks do not belong together; "
+            "The data are in the long layout, in which rows of different tasks do not belong together; "
             "relation='residual' relates the tasks' residuals row by row. Give y as (n, K), with X as (n, d) or "
             "(n, K, d), or relation='coef'."
         )
     raise NotAlignedError(
-        "Some targets are missing (NaN) here, where all are needed, or row weights differ between tasks; "
-        "relation='residual' relates residuals row by row. Fit MSSLRegressor(relation='residual') without row weights, "
-        "which fills them, drop those rows, or use relation='coef', which allows missing ones."
+        "Some targets are missing (NaN), or row weights differ between tasks; relation='residual' relates residuals "
+        "row by row and needs them all. Fit MSSLRegressor(relation='residual') without row weights, which fills "
+        "missing targets, drop those rows, or use relation='coef', which allows missing targets."
     )

@@ -1,28 +1,29 @@
-r"""Estimates that a fit needs before its first round: variances of the single tasks, and the diagonal fixed point.
+r"""Estimates that a fit needs before its first round: the variances of the single tasks and the diagonal fixed point.
 
 **Spectra.** With :math:`X_k^\top X_k = U \operatorname{diag}(g) U^\top` and :math:`q = U^\top X_k^\top y_k`, all
-estimates of a ridge regression are sums over eigenvalues, so that K tasks cost a few array operations:
+estimates of a ridge regression are sums over eigenvalues. A few array operations compute them for all tasks:
 
 - noise :math:`\sigma^2` and signal variance :math:`\tau^2` by restricted maximum likelihood of
   :math:`y \sim N(0, \sigma^2 I + \tau^2 XX^\top)`;
 - the sampling variance of a coefficient, :math:`\tfrac1d \operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
-**Moderation.** Each variance is drawn towards a common value, the more the larger its estimation error is. With
-:math:`\nu_k` degrees of freedom an estimated variance is :math:`s_k^2 \sim \sigma_k^2 \chi^2_{\nu_k} / \nu_k`. If
-these are few it may be small by chance, and what is divided by it then has too large a weight. Where the true
-variances come from :math:`1/\sigma_k^2 \sim \chi^2_{\nu_0} / (\nu_0 s_0^2)`, the precision expected in the light of
-the estimate is that of the *moderated* variance
+**Moderation.** Each variance is shrunk towards a common value; the larger its estimation error, the more it is shrunk.
+With :math:`\nu_k` degrees of freedom an estimated variance is :math:`s_k^2 \sim \sigma_k^2 \chi^2_{\nu_k} / \nu_k`.
+With few degrees of freedom it may be small by chance, and the task would then get too large a weight. If the true
+variances come from :math:`1/\sigma_k^2 \sim \chi^2_{\nu_0} / (\nu_0 s_0^2)`, the posterior expectation of the precision
+is the inverse of the *moderated* variance
 
 .. math:: \tilde s_k^2 = \frac{\nu_0 s_0^2 + \nu_k s_k^2}{\nu_0 + \nu_k}.
 
-Scale and degrees of freedom of the prior come from the logarithms
-:math:`z_k = \log s_k^2 - \psi(\nu_k/2) + \log(\nu_k/2)`, which have the mean
-:math:`\log s_0^2 - \psi(\nu_0/2) + \log(\nu_0/2)` and the variance :math:`\psi'(\nu_k/2) + \psi'(\nu_0/2)`. With equal
-:math:`\nu_k` this is Smyth's estimate. Unequal ones are weighted by the inverse of these variances (Paule and Mandel),
-so that tasks with a poor estimate have little weight.
+The logarithms :math:`z_k = \log s_k^2 - \psi(\nu_k/2) + \log(\nu_k/2)` give the scale and the degrees of freedom of
+the prior. They have the mean :math:`\log s_0^2 - \psi(\nu_0/2) + \log(\nu_0/2)` and the variance
+:math:`\psi'(\nu_k/2) + \psi'(\nu_0/2)`. With equal :math:`\nu_k` this is Smyth's estimate. With unequal :math:`\nu_k`,
+the logarithms are weighted by the inverse of these variances (Paule and Mandel), so that tasks with a poor estimate
+have little weight.
 
-**The diagonal fixed point** :math:`v = \tfrac1r\|q(D)\|^2,\; D = \eta/(v+e)`: K separate problems whose strength agrees
-with the weights that they give. It fixes the constants of F, and the alternation starts there.
+**The diagonal fixed point** :math:`v = \tfrac1r\|q(D)\|^2,\; D = \eta/(v+e)` consists of K separate problems whose
+ridge strengths agree with the weights that they give. It determines the constants of F, and the alternation starts
+there.
 
 References
 ----------
@@ -51,18 +52,22 @@ if TYPE_CHECKING:
     from mssl.solvers.alternation import WeightProblem
     from mssl.structures.base import Structure, StructureScale
 
-# Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
-# showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
+# Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: with 1e-3 the fourth
+# digit of F depended on the iterations that led to v. With 1e-6 it does not, and a search takes a tenth longer.
 _START_TOL = 1e-6
-_LONGEST = 100.0  # residuals that a step to the fixed point may be long: with 5 fits whose weights nearly vanish creep
-# Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
-# of tasks for a mean.
+# Longest step to the fixed point, in units of the residual. With 5, the iteration was slow for fits whose weights
+# nearly vanish.
+_LONGEST = 100.0
+# Share of agreeing pairs of tasks above which a shared mean is assumed. A larger share overlooks means, a smaller one
+# takes clusters of tasks for a mean.
 _AGREEMENT = 7 / 8
-_PROBES = 32  # random signs behind a trace that is too large to compute: its relative error falls as 1/√32
-_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
-_FLAT = 1e-9  # differences of a criterion, its slopes and steps to its minimum that may be rounding
-_NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
-_SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
+# Number of random sign vectors that estimate a trace which is too large to compute. The relative error is about 1/√32.
+_PROBES = 32
+# Grid for the logarithm of τ²·(mean eigenvalue)/σ²; it spans nine decades.
+_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2
+_FLAT = 1e-9  # differences of the criterion, its slopes and its Newton steps below this count as rounding
+_NOISE_FLOOR = 1e-10  # safeguard: smallest noise variance, as a share of the variance of the target
+_SMALLEST_FREEDOM = 1e-3  # safeguard: variances with fewer degrees of freedom than this are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +79,15 @@ class Spectra:
     values : ndarray of shape (K, m)
         Eigenvalues g ≥ 0 of X_kᵀX_k (row weights included).
     projections : ndarray of shape (K, m)
-        q, the targets' products with the features in the eigenbasis; 0 where g is 0.
+        q, the products of the targets with the features in the eigenbasis; 0 if g is 0.
     target_squares : ndarray of shape (K,)
         Weighted sum of squares of the centred targets.
     freedom : ndarray of shape (K,)
-        Degrees of freedom: total weight, less one where an intercept is fitted.
+        Degrees of freedom: the total weight, less one if an intercept is fitted.
     n_features : int
         d.
     vectors : ndarray of shape (K, d, m), or None
-        Eigenvectors, where they are kept.
+        Eigenvectors; None if they are not kept.
     """
 
     values: Array
@@ -93,13 +98,13 @@ class Spectra:
     vectors: Array | None = None
 
     def typical_value(self) -> Array:
-        """Mean eigenvalue tr(XᵀX)/d of each task, 1 where all features are constant."""
+        """Mean eigenvalue tr(XᵀX)/d of each task; 1 if all features are constant."""
         mean = self.values.sum(axis=1) / self.n_features
         return np.where(mean > 0, mean, 1.0)
 
     @cached_property
     def least_squares(self) -> tuple[Array, Array]:
-        """What least squares explain of each task's squares, direction by direction (K, m), and the rest (K,)."""
+        """The sums of squares that least squares explain in each direction, (K, m), and the residual ones, (K,)."""
         explained = np.divide(self.projections**2, self.values, out=np.zeros(self.values.shape), where=self.values > 0)
         rest = self.target_squares - explained.sum(axis=1)
         return explained, np.where(rest > ROUNDING * self.target_squares, rest, 0.0)
@@ -122,10 +127,10 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     typical = spectra.typical_value()
     chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // LARGE))
     grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
-    # One degree of freedom cannot tell signal from noise: where the criterion is flat, both have equal shares.
+    # If the criterion is flat, as with one degree of freedom, signal and noise get equal shares.
     equal = grid <= grid.min(axis=0) + _FLAT
     best = np.argmin(np.where(equal, np.abs(_GRID)[:, None], np.inf), axis=0)
-    signals = (best > 0) & spectra.values.any(axis=1)  # the others are nothing but noise
+    signals = (best > 0) & spectra.values.any(axis=1)  # the other tasks have no signal
     moving = signals.copy()
     inner = np.clip(best, 1, len(_GRID) - 2)
     low, high = _GRID[inner - 1], _GRID[inner + 1]
@@ -155,7 +160,7 @@ def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
 
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
-    """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
+    """−2 log-likelihood as a function of τ²/σ²; an unknown σ² is profiled out."""
     determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
     if noise is None:
         return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
@@ -168,7 +173,7 @@ def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[A
     seen = ratio[:, None] * spectra.values
     left = 1 / (1 + seen)
     parts = ratio[:, None] * spectra.projections**2 * left
-    gained = np.einsum("kj,kj->k", parts, left)  # derivative of what is explained
+    gained = np.einsum("kj,kj->k", parts, left)  # derivative of the explained sum of squares
     bends = np.einsum("kj,kj,kj->k", parts, left, 1 - 2 * seen * left)
     grows, slows = np.einsum("kj,kj->k", seen, left), np.einsum("kj,kj,kj->k", seen, left, left)
     if noise is not None:
@@ -181,18 +186,18 @@ def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[A
 def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
     r"""Degrees of freedom behind each task's noise, :math:`n - \sum_j \tau^2 g_j / (\sigma^2 + \tau^2 g_j)`.
 
-    They are the rows less the degrees of freedom of a ridge fit with the strength of these variances.
+    They are the rows less the degrees of freedom of a ridge fit whose strength follows from these variances.
     """
     used = np.sum(signal[:, None] * spectra.values / (noise[:, None] + signal[:, None] * spectra.values), axis=1)
     return np.maximum(spectra.freedom - used, 0.0)
 
 
 def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
-    r"""Noise variances, as shares of the targets' variances moderated over all tasks.
+    r"""Noise variances, moderated over all tasks as shares of the targets' variances.
 
-    A fit of as many weights as rows leaves no residuals, whatever the noise. The shares :math:`\sigma_k^2 / s^2(y_k)`,
-    which do not depend on the units of the targets, are therefore moderated (:func:`moderate`): each is drawn towards a
-    common value, the more the fewer degrees of freedom it has.
+    A fit with as many weights as rows leaves no residuals at any noise level. The shares
+    :math:`\sigma_k^2 / s^2(y_k)`, which do not depend on the units of the targets, are therefore moderated
+    (:func:`moderate`): the fewer degrees of freedom a share has, the more it is shrunk towards a common value.
     """
     total = spectra.target_squares / np.maximum(spectra.freedom, 1.0)
     varies = total > 0
@@ -204,8 +209,8 @@ def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
 def sampling_variances(spectra: Spectra, noise: Array, prior: Array) -> Array:
     r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
-    The inverse of the ridge :math:`D_0`, a ``prior`` variance, is at least the signal variance and the variance that a
-    typical direction has: it is negligible where a task has rows enough, and bounds the answer where it has not.
+    The inverse of the ridge :math:`D_0` is the ``prior`` variance. It is at least the signal variance and the sampling
+    variance of a typical direction. The ridge is negligible if a task has enough rows, and bounds the result otherwise.
     """
     known = np.sum(1.0 / (spectra.values / noise[:, None] + 1.0 / prior[:, None]), axis=1)
     unseen = spectra.n_features - spectra.values.shape[1]
@@ -213,9 +218,10 @@ def sampling_variances(spectra: Spectra, noise: Array, prior: Array) -> Array:
 
 
 def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array) -> Array:
-    """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once.
+    """The mean square v of each task's ridge weights for the ridge η/(v + e), which v itself determines.
 
-    Newton's method for log(v + e), whose steps are as long as those of :class:`_Secant`.
+    All tasks are solved at once by Newton's method for log(v + e). The lengths of its steps follow the same rule as in
+    :class:`_Secant`.
     """
     s, d = 1.0 / noise[:, None], spectra.n_features
     values, targets = s * spectra.values, s * spectra.projections
@@ -243,7 +249,7 @@ def diagonal_start(
     lower: Array | float = 0.0,
     max_inner: int = 2000,
 ) -> tuple[StructureScale, Array]:
-    """The diagonal fixed point by weight steps: K problems that a shared mean alone relates.
+    """The diagonal fixed point by weight steps. Only a shared mean relates its K problems.
 
     Parameters
     ----------
@@ -252,27 +258,28 @@ def diagonal_start(
     structure, scale : Structure and StructureScale
         The structure, with a first guess of the variances v.
     W : ndarray of shape (K, d)
-        Where the first weight step starts.
+        Start of the first weight step.
     mean_variance : float
         τ² of the shared mean; 0 for none.
     lower : float or ndarray of shape (K,)
-        Lower bound of v: residuals that many features fit exactly would vanish.
+        Lower bound of v. Without it, residuals that many features fit exactly would vanish.
     max_inner : int
         Limit of each weight step.
 
     Returns
     -------
     scale, W : StructureScale and ndarray of shape (K, d)
-        v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
+        The variances v of the scale are the mean squares of exactly these weights (or residuals). Correlations, and
+        therefore λ_max, are then at most 1.
     """
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
     v, change, secant, budget, misses = scale.variances, 1.0, _Secant(mean_variance > 0), 2 * max_inner, 0
     for _ in range(MOST_STEPS):
-        here = replace(scale, variances=v)
-        floors = structure.floors(here)
-        coupling = structure.couple(structure.initial(here), mean_variance)
-        # A gap is the square of a distance. The secant needs weights whose error is small against the last change:
-        # with a thousand times this accuracy the noise of its slopes doubled the number of rounds.
+        current = replace(scale, variances=v)
+        floors = structure.floors(current)
+        coupling = structure.couple(structure.initial(current), mean_variance)
+        # A gap is of second order in the error of the weights, and the secant needs an error that is small compared to
+        # the last change. With a thousand times this gap, the noise of the slopes doubled the number of rounds.
         accuracy = _START_TOL * max(change, 1e-4) ** 2 * size
         solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
         W, budget = solved.W, budget - solved.n_iter
@@ -280,7 +287,7 @@ def diagonal_start(
         Q = problem.related(W)
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, lower)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
-        # Solvers that creep have a budget: v is then that of the last weights, as always, and F one fixed function.
+        # If the solver is slow, the budget ends the rounds. v still belongs to the last weights, so F is well defined.
         if change <= _START_TOL or budget <= 0 or misses >= PATIENCE:
             break
         v = secant.next(v, image, floors)
@@ -290,8 +297,8 @@ def diagonal_start(
 class _Secant:
     """A fixed-point iteration v → image(v), accelerated in log(v + e) by the slopes of the last residuals.
 
-    Each entry has a slope of its own. Where a shared mean relates the entries (``joint``), the slopes of the second
-    round are the diagonal from which Broyden's method goes on. In the first round the next v is the image.
+    Each entry has its own slope. If a shared mean relates the entries (``joint``), Broyden's method starts from the
+    diagonal of the slopes in the second round. In the first round the next v is the image.
     """
 
     def __init__(self, joint: bool) -> None:
@@ -300,7 +307,7 @@ class _Secant:
         self.updates: list[tuple[Array, Array]] = []
 
     def next(self, v: Array, image: Array, e: Array) -> Array:
-        """Where to go from v, whose image is given."""
+        """The next v, from the present v and its image."""
         with np.errstate(divide="ignore", invalid="ignore"):
             x = np.log(v + e)
             residual = np.log(image + e) - x
@@ -324,23 +331,23 @@ class _Secant:
 
 
 def _lengths(fall: Array) -> Array:
-    """How many residuals long the step to the zero of each line is; one where it hardly falls."""
+    """The step to the zero of each line, in units of its residual; 1 if the line hardly falls."""
     return 1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0)
 
 
 def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) -> float:
-    r"""Variance τ² of a mean that all tasks share, from the pairs of tasks.
+    r"""Estimate the variance τ² of a mean that all tasks share, from the pairs of tasks.
 
     With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
-    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever their variances and noise are, so
+    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` for all variances and noise levels, so
 
     .. math:: \hat\tau^2 = \frac{\sum_{k<l} u_k \cdot u_l}{\sum_{k<l} \operatorname{tr}(H_k H_l)}.
 
     It needs no single-task fit, so it works with fewer rows than features.
 
-    A mean makes *all* pairs related. Clusters make some related, and a mean then takes one cluster's centre out of all
-    others' weights and spoils the graph. With ``cautious`` the answer is therefore 0 unless at least seven in eight
-    pairs agree (:math:`u_k \cdot u_l > 0`).
+    A mean relates *all* pairs of tasks, whereas clusters relate some of them only. With clusters, a mean would subtract
+    the centre of one cluster from the weights of all others and make the graph less accurate. If ``cautious`` is True,
+    the result is therefore 0 unless at least seven in eight pairs agree (:math:`u_k \cdot u_l > 0`).
     """
     s = 1.0 / noise
     u = s[:, None] * problem.linear
@@ -357,12 +364,12 @@ def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) ->
 
 
 def _of_pairs(tables: Iterable[Array]) -> float:
-    """Sum of the products of different rows, over some tables: half of |Σ rows|² − Σ |row|²."""
+    """The sum of the products of all pairs of different rows, ½ (|Σ rows|² − Σ |row|²), added over the tables."""
     return sum(0.5 * float(np.sum(rows.sum(axis=0) ** 2) - np.sum(rows**2)) for rows in tables)
 
 
 def _images(problem: Quadratic, s: Array) -> Iterator[Array]:
-    """Tables whose rows have the products tr(H_k H_l); by random signs (a fixed draw) where no Gram is at hand."""
+    """Tables whose rows have the products tr(H_k H_l). Without Grams, a fixed draw of random signs estimates them."""
     if not problem.by_rows:
         factors, gram = s * problem.task_scale, problem.gram.reshape(len(problem.gram), -1)
         yield from (factors[:, None] * gram[:, first : first + 1024] for first in range(0, gram.shape[1], 1024))
@@ -375,7 +382,10 @@ def _images(problem: Quadratic, s: Array) -> Iterator[Array]:
 
 
 def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> Spectra:
-    """Spectra of all tasks, from their Grams or the singular values of their rows; once where they have one design."""
+    """Spectra of all tasks, from their Grams or from the singular values of their rows.
+
+    If all tasks have one design, its decomposition is computed once.
+    """
     (K, d), V = problem.linear.shape, None
     if not problem.by_rows:
         g, U = np.linalg.eigh(problem.gram)
@@ -395,7 +405,7 @@ def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> 
             projections[k, : len(roots)] = roots * (target[offsets[k] : offsets[k + 1]] @ U)
             if V is not None:
                 V[k, :, : len(roots)] = turned.T
-    # What is of the size of rounding is zero.
+    # Values of the size of rounding are set to zero.
     absent = values <= NEGLIGIBLE * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
     squares = 2 * problem.constants
@@ -404,30 +414,31 @@ def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> 
 
 
 def moderate(variances: Array, freedom: Array) -> Array:
-    r"""Moderated variances.
+    r"""Shrink estimated variances towards a common value.
 
     Parameters
     ----------
     variances : ndarray of shape (K,)
         Estimates :math:`s_k^2 > 0`.
     freedom : ndarray of shape (K,)
-        Their degrees of freedom :math:`\nu_k`; an estimate with none is replaced by the common value.
+        Degrees of freedom :math:`\nu_k` of the estimates. The common value replaces an estimate without any.
 
     Returns
     -------
     ndarray of shape (K,)
-        Between the smallest and the largest of the estimates that have degrees of freedom. The estimates themselves
-        where none has any.
+        Values between the smallest and the largest estimate that has degrees of freedom. If no estimate has any, the
+        estimates are returned unchanged.
 
     Examples
     --------
-    Four variances that chance alone may have made different, and the same known well:
+    The first call has four estimates that may differ by chance alone. In the second call, the same estimates have many
+    degrees of freedom:
 
     >>> import numpy as np
-    >>> found = np.array([0.5, 0.8, 1.3, 2.0])
-    >>> moderate(found, np.full(4, 4.0)).round(2)
+    >>> estimates = np.array([0.5, 0.8, 1.3, 2.0])
+    >>> moderate(estimates, np.full(4, 4.0)).round(2)
     array([1.32, 1.32, 1.32, 1.32])
-    >>> moderate(found, np.full(4, 1e4)).round(2)
+    >>> moderate(estimates, np.full(4, 1e4)).round(2)
     array([0.5, 0.8, 1.3, 2. ])
     """
     known = freedom > _SMALLEST_FREEDOM
@@ -450,40 +461,40 @@ def moderate(variances: Array, freedom: Array) -> Array:
 
 
 def _mean(z: Array, errors: Array, excess: float) -> float:
-    """Mean weighted by the inverse variances."""
+    """The mean of z, weighted by the inverse variances."""
     weights = 1 / (errors + excess)
     return float(weights @ z / weights.sum())
 
 
 def _excess(z: Array, errors: Array) -> float:
-    r"""The variance e ≥ 0 beside the errors for which :math:`\sum_k (z_k - \bar z)^2/(e + \epsilon_k) = K - 1`."""
+    r"""The variance e ≥ 0 beyond the errors for which :math:`\sum_k (z_k - \bar z)^2/(e + \epsilon_k) = K - 1`."""
 
     def surplus(e: float) -> float:
         return float(((z - _mean(z, errors, e)) ** 2 / (errors + e)).sum()) - (len(z) - 1)
 
-    # Without any errors e would be the plain variance; with them it is smaller.
+    # Without errors, e would be the variance of z. The errors make it smaller.
     return float(brentq(surplus, 0.0, z.var(ddof=1) * (1 + 1e-9))) if surplus(0.0) > 0 else 0.0
 
 
 def _trigamma_inverse(value: float) -> float:
-    """The h with ψ'(h) = value, from 1/h < ψ'(h) < 1/h + 1/h²."""
+    """The h with ψ'(h) = value; the bracket follows from 1/h < ψ'(h) < 1/h + 1/h²."""
     high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
     return float(brentq(lambda h: zeta(2, h) - value, 0.5 / value, 2 * high))
 
 
 class SingleFits(NamedTuple):
-    """What fits of the single tasks say about them.
+    """Estimates from single-task fits.
 
     Attributes
     ----------
     base : Quadratic
-        The loss to second order at these fits, noise precisions 1.
+        The second-order approximation of the loss at these fits, with noise precisions 1.
     spectra : Spectra or None
-        Its spectra.
+        The spectra of the base.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
     W : ndarray of shape (K, d) or None
-        Weights of the fits; None for least squares, where the base does not depend on them.
+        Weights of the fits; None for least squares, whose base does not depend on them.
     """
 
     base: Quadratic

@@ -1,4 +1,4 @@
-"""The weight step of the alternation: the solvers in one table, and one problem class for all losses and penalties."""
+"""The weight step of the alternation: the table of solvers, and one problem class for all losses and penalties."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ from mssl.solvers.linear import (
 from mssl.solvers.proximal import accelerated, descend_composite
 from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, value_rounding
 
-_INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds in all
-_LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
+# Safeguard: limit of the iterations in all Newton steps of one weight step. Usual weight steps take several hundred.
+_INNER_BUDGET = 20_000
+# Relative error of the loss above which rows replace Grams. A smaller one uses rows, which take longer, more often; a
+# larger one lets rounding into the certificates.
+_LOST_DIGITS = 1e-10
 
 
 Problem: TypeAlias = StepProblem[Quadratic]
 
 
 class Rule(NamedTuple):
-    """A solver: its name, what it takes, what that costs, and the function.
+    """A solver of the weight step: its name, the steps that it solves, and their cost.
 
     Attributes
     ----------
     name : str
-        What users call it.
+        The name for users.
     needs : str
-        What it takes, in words.
+        The steps that the solver can take, in words.
     costs : dict of str to float
-        The kinds of steps that it takes, with its rough cost relative to the other solvers, of which "auto" is the
-        cheapest.
+        The kinds of steps that the solver can take, each with its rough cost relative to the other solvers. The solver
+        "auto" is the cheapest one.
     solve : callable (problem, W0, tol=, max_iter=) → WeightStep
-        The solver.
+        The function that solves a step.
     """
 
     name: str
@@ -71,7 +74,7 @@ RULES = (
 
 
 def kind_of(problem: Problem) -> str:
-    """What a step asks of its solver: its penalty is on single weights, absent, or ties the tasks together."""
+    """The kind of a step: its penalty is on single weights ("single"), ties tasks together ("tied") or is absent."""
     if not isinstance(problem.penalty, EntrywisePenalty):
         return "tied"
     if not problem.penalty.absent:
@@ -80,7 +83,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def choose(problem: Problem, name: str = "auto") -> Rule:
-    """The solver of that name, or with "auto" the cheapest of those that take the step."""
+    """The solver with the given name; for "auto", the cheapest solver that can take the step."""
     kind = kind_of(problem)
     able = [rule for rule in RULES if kind in rule.costs]
     if name == "auto":
@@ -105,11 +108,11 @@ def solve_quadratic(
     W0 : ndarray of shape (K, d)
         Start.
     solver : str
-        A name of the table, or "auto" for the cheapest of those that take the problem.
+        A name in :data:`RULES`, or "auto" for the cheapest solver that can take the step.
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int, optional
-        Largest number of iterations, as the solver counts them; default that of the solver.
+        Largest number of iterations, as the solver counts them; default the solver's own limit.
 
     Returns
     -------
@@ -135,13 +138,13 @@ def solve_quadratic(
 
 
 def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
-    """The same step with rounding in its certificate, which may then be beyond the tolerance."""
+    """The same step with the rounding error ``doubt`` added to its gap, which may then exceed the tolerance."""
     ended = step.status is Status.CONVERGED and step.gap + doubt > tol
     return replace(step, gap=step.gap + doubt, status=Status.STALLED if ended else step.status)
 
 
 def _lost_digits(loss: Quadratic, W: Array) -> bool:
-    """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
+    """Whether the loss by Grams is inaccurate, because its terms are much larger than the loss itself."""
     if loss.by_rows:
         return False
     rounding = value_rounding(loss, W)
@@ -159,12 +162,12 @@ class CoefficientProblem:
     penalty : EntrywisePenalty or Penalty
         The penalty as a function of the unknowns.
     unknowns : Unknowns
-        The weights themselves; for penalties that tie the tasks together weights in units of the noise; or one weight
-        vector that all tasks have in common.
+        The weights themselves, the weights in units of the noise (for penalties that tie the tasks together), or one
+        weight vector for all tasks.
     solver : str
-        A name in :data:`RULES`; for other losses than least squares that of the quadratic steps.
+        A name in :data:`RULES`. For losses other than least squares, it solves the quadratic steps.
     ridge : ndarray of shape (K,) or None
-        Ridge strengths r_k of the weights; steps count them as part of their coupling.
+        Ridge strengths r_k of the weights. In a step they are part of the coupling.
     """
 
     source: Quadratic | GLMLoss
@@ -185,19 +188,22 @@ class CoefficientProblem:
 
     @cached_property
     def rule(self) -> Rule:
-        """The solver of quadratic steps, whatever the coupling."""
+        """The solver of quadratic steps; it does not depend on the coupling."""
         return choose(self.step(Coupling.diagonal_only(np.zeros(self.source.n_tasks))), self.solver)
 
     @cached_property
     def compiled(self) -> TaskLoss | None:
-        """The problem as compiled rounds take it: few tasks and features, least squares on Grams; None otherwise."""
+        """The problem in the form that compiled rounds take; None if they cannot solve it.
+
+        Compiled rounds solve least squares on Grams with few tasks and features.
+        """
         loss, penalty = self.loss, self.penalty
         if not isinstance(loss, Quadratic) or loss.by_rows or not loss.formed or self.ridge is not None:
             return None
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or self.unknowns.matrix is not None:
             return None
         name, (K, d) = self.rule.name, loss.linear.shape
-        # Whole weight steps are then the descent that "coordinate" would choose: few weights.
+        # With so few weights, the compiled weight step is the descent that "coordinate" would use.
         if name not in ("coordinate", "cg", "sylvester") or K > SMALL or K * d > SMALL**2 or d >= MANY_FEATURES:
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
@@ -224,7 +230,7 @@ class CoefficientProblem:
         return loss.value(V) + self.penalty.value(V) + ridge
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
-        """Whether Grams have digits enough for the value of the loss at W, and for a certificate within ``tol``."""
+        """Whether Grams are accurate enough for the loss at W and for a certificate within ``tol``."""
         loss = self.loss
         if not isinstance(loss, Quadratic) or loss.by_rows or not isinstance(self.penalty, EntrywisePenalty):
             return True
@@ -250,10 +256,10 @@ class CoefficientProblem:
         return replace(step, W=self.unknowns.weights(step.W))
 
     def _checked(self, step: WeightStep, problem: StepProblem[Quadratic], tol: float) -> WeightStep:
-        """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
+        """The same step with rounding added to its gap. If that is too much, the step is solved exactly if possible."""
         loss, doubt = problem.loss, rounding_gap(problem.loss, problem.bound, step.W)
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
-        # Without a penalty a singular C leaves a violation of the optimality condition, which bounds nothing.
+        # Without a penalty, the gap for a singular C is a violation of the optimality condition and bounds nothing.
         bounded = self.penalised or problem.bound.covariance is not None
         lost = _lost_digits(loss, step.W)
         if step.status is Status.STATIONARY or (certain and bounded and not lost):
@@ -270,13 +276,13 @@ class CoefficientProblem:
 
     def _solve_glm(self, problem: StepProblem[GLMLoss], V: Array, tol: float, max_iter: int) -> WeightStep:
         budget = min(_INNER_BUDGET, max(10 * max_iter, INNER_ITERATIONS))
-        if not isinstance(self.penalty, EntrywisePenalty):  # that ties many weights together: such steps are dear
+        if not isinstance(self.penalty, EntrywisePenalty):  # steps are expensive if a penalty ties many weights
             budget = min(budget, max(_INNER_BUDGET * MOST_UNKNOWNS // V.size, INNER_ITERATIONS))
         solve = partial(solve_quadratic, solver=self.solver)
         step = proximal_newton(problem, V, solve, tol=tol, max_iter=max_iter, budget=budget)
         if self.penalised or problem.bound.covariance is not None:
             return step
-        # A violation of the optimality condition bounds nothing: what a step would gain says whether it is enough.
+        # The violation of the optimality condition bounds nothing. The expected gain of a Newton step decides instead.
         goal = tol
         for _ in range(PATIENCE):
             gain = self._expected_gain(problem, step.W)
@@ -291,9 +297,9 @@ class CoefficientProblem:
     @staticmethod
     @np.errstate(all="ignore")
     def _expected_gain(problem: StepProblem[GLMLoss], V: Array) -> float:
-        r"""Squared Newton decrement :math:`g^\top(H + C)^+g`, twice what a Newton step would gain; 0 if unknown.
+        r"""Squared Newton decrement :math:`g^\top(H + C)^+g`, twice the gain of a Newton step; 0 if unknown.
 
-        Of separable labels, whose loss falls exponentially towards its infimum, that is all that is left to gain.
+        For separable labels the loss falls exponentially towards its infimum, and this is the whole remaining gain.
         """
         loss, coupling = problem.loss, problem.coupling
         point = loss.evaluate(V)
@@ -319,9 +325,9 @@ def coefficient_problem(
     loss : Quadratic or GLMLoss
         The loss, noise precisions included.
     penalty : Penalty, EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
+        The penalty; an array holds ℓ1 strengths.
     noise_precisions : ndarray of shape (K,), optional
-        The s_k, which give the penalty its units; default ones.
+        The s_k, which determine the units of the penalty; default ones.
     curvatures : ndarray of shape (K, d), optional
         As in :meth:`mssl.penalties.Penalty.entrywise`; default ones.
     solver : str
@@ -330,10 +336,10 @@ def coefficient_problem(
         Whether all tasks have one weight vector in common.
     """
     if solver == "admm":
-        warn("solver='admm' is gone, and 'auto' takes its place; the name goes with 0.3.", FutureWarning)
+        warn("solver='admm' is removed, and 'auto' takes its place. The name becomes an error in 0.3.", FutureWarning)
         solver = "auto"
     if isinstance(loss, Quadratic) and not loss.formed:
-        loss = loss.replaced()  # which forms its Grams for itself, so that the path of a fit depends on no other
+        loss = loss.replaced()  # the copy forms its own Grams, so that a fit does not depend on earlier fits
     K, shape = loss.n_tasks, (loss.n_tasks, loss.n_features)
     s, ridge = np.ones(K) if noise_precisions is None else noise_precisions, None
     unknowns = Unknowns(
