@@ -1,23 +1,23 @@
 r"""Certificates of the weight step: upper bounds of the suboptimality, computed from any point.
 
-F is the sum of a convex loss, a coupling :math:`\tfrac12\operatorname{tr}(WCW^\top)` and a penalty g; G is the gradient
-of the first two. There are four bounds for different problems:
+F is the sum of a convex loss, a coupling :math:`\tfrac12\operatorname{tr}(WCW^\top)` and a penalty g. G is the gradient
+of loss plus coupling. There are four bounds for different problems:
 
-- **Curved** (:class:`WeightBound`), where :math:`C \succ 0` or a ridge makes it so. For every U
+- **Curved** (:class:`WeightBound`), if :math:`C \succ 0`, with a ridge or without. For every U
 
   .. math:: F(W) - \min F \le \tfrac12 \operatorname{tr}\big((G+U)\, C^{-1} (G+U)^\top\big)
             + g(W) + g^*(U) - \langle U, W\rangle.
 
-  Of a subgradient U at W and the feasible U nearest to −G the better one counts.
-- **Scaled** (:meth:`WeightBound.__call__` for a singular C): the Fenchel dual of the loss at its gradient, scaled
-  into feasibility by one factor per connected component of tasks. Components with unpenalised weights have no such
-  factor; their violation of the optimality condition counts, relative to the gradient at W = 0 and in units of the
-  loss there.
+  The bound is the smaller one of two choices: a subgradient U at W, and the feasible U nearest to −G.
+- **Scaled** (:meth:`WeightBound.__call__` for a singular C): the Fenchel dual of the loss at its gradient. One factor
+  per connected component of tasks scales the gradient until it is feasible. For components with unpenalised weights
+  there is no such factor. They contribute their violation of the optimality condition, relative to the gradient at
+  W = 0 and in units of the loss there.
 - **Norms** (:class:`CompositeBound`), for penalties that tie the tasks together.
 - **Projected**, for least squares with correlated errors and no penalty: :mod:`mssl.solvers.residual`.
 
-Where a penalty is not convex there is no bound. The largest violation of the optimality condition is reported instead,
-in the same relative units; ``certified`` is then False.
+If a penalty is not convex, there is no bound. The largest violation of the optimality condition is reported instead,
+in the same relative units, and ``certified`` is False.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from mssl.penalties import EntrywisePenalty, Penalty
 
 
 class ConvexLoss(Protocol):
-    """What bounds and steps ask of a convex loss that is a sum over tasks, but for those that it relates itself."""
+    """The interface of a convex loss for bounds and steps. The loss is a sum over tasks, or relates them itself."""
 
     @property
     def related(self) -> sparse.csr_array | None:
-        """A matrix whose entries say which tasks the loss relates; None where it relates none."""
+        """A matrix whose nonzero entries are the tasks that the loss relates; None if it relates none."""
         ...
 
     def value(self, W: Array) -> float:
@@ -47,7 +47,7 @@ class ConvexLoss(Protocol):
         ...
 
     def gradient(self, W: Array) -> Array:
-        """Its gradient, (K, d)."""
+        """The gradient of the loss at W, (K, d)."""
         ...
 
     def fenchel(self, W: Array, scales: Array) -> Array:
@@ -59,7 +59,7 @@ class ConvexLoss(Protocol):
         ...
 
     def smooth(self, coupling: Coupling, W: Array, G: Array) -> float:
-        """Loss plus coupling at W, where their gradient is G."""
+        """Loss plus coupling at W, whose gradient there is G."""
         ...
 
 
@@ -78,9 +78,10 @@ class WeightBound:
     Attributes
     ----------
     covariance : ndarray of shape (K, K) or None
-        Inverse of C, less its mean variance; None where it is singular.
+        Inverse of C without its mean variance; None if C is singular.
     certified : bool
-        Whether the number is a bound of the suboptimality, not a violation of the optimality condition alone.
+        True if the number bounds the suboptimality; False if it only measures the violation of the optimality
+        condition.
     curved : bool
         Whether C is positive definite and the penalty convex.
     """
@@ -89,17 +90,17 @@ class WeightBound:
         self.coupling, self.penalty, self.loss = coupling, penalty, loss
         self.covariance, self.certified = coupling.inverse[0], penalty.convex
         self.curved = self.covariance is not None and self.certified
-        self.components: Components | None = None  # of a singular C
+        self.components: Components | None = None  # the components of a singular C
 
     @property
     def scalable(self) -> bool:
-        """Whether the bound is that of a singular C, and no weight is free of a penalty."""
+        """Whether the bound is the one for a singular C, and every weight has a penalty."""
         return self.covariance is None and self.penalty.convex and bool(np.all(self.penalty.strengths > 0))
 
     def __call__(self, W: Array, G: Array, values: Array | None = None) -> float:
-        """The bound at W, where the loss plus coupling has the gradient G.
+        """The bound at W, where loss plus coupling has the gradient G.
 
-        ``values`` are the losses of the tasks at W for least squares, where they are known: a singular C needs them.
+        For least squares, ``values`` are the known losses of the tasks at W. The bound for a singular C uses them.
         """
         if self.curved:
             return self._curved(W, G)
@@ -141,14 +142,14 @@ class WeightBound:
 def quadratic_duality(values: Array, along: Array, scales: Array) -> Array:
     r"""Least squares at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task.
 
-    With residual r and target z it is ½‖r‖² + ½s²‖r‖² − s z·r, where z·r = ‖r‖² − w·gradient: ``values`` are the
-    ½‖r‖², ``along`` the w·gradient.
+    With residual r and target z, the sum is ½‖r‖² + ½s²‖r‖² − s z·r, and z·r = ‖r‖² − w·gradient. ``values`` are the
+    ½‖r‖², and ``along`` are the products w·gradient.
     """
     return np.asarray(values * (1.0 - scales) ** 2 + scales * along)
 
 
 class Components:
-    """The connected components of tasks: the coupling relates no tasks of different components."""
+    """The connected components of the tasks. The coupling relates no tasks of different components."""
 
     def __init__(self, coupling: Coupling | sparse.csr_array) -> None:
         precision = coupling.precision if isinstance(coupling, Coupling) else coupling
@@ -165,17 +166,17 @@ class Components:
         return np.asarray(np.bincount(self.label, weights=values, minlength=self.n), dtype=float)
 
     def feasible_scales(self, penalty: EntrywisePenalty, G: Array) -> Array:
-        """For each task the largest factor up to 1 at which −G is feasible in all tasks of its component, (K,)."""
+        """For each task, the largest factor ≤ 1 that makes −G feasible in all tasks of its component, (K,)."""
         scales = np.ones(self.n)
         np.minimum.at(scales, self.label, 1.0 / np.maximum(penalty.excess(G).max(axis=1, initial=0.0), 1.0))
         return np.asarray(scales[self.label])
 
     def free(self, penalty: EntrywisePenalty) -> Mask:
-        """The components with unpenalised weights, whose gradient is feasible at zero only."""
+        """The components with unpenalised weights. Their gradient is feasible only if it is zero."""
         return self.sums((penalty.strengths == 0).any(axis=1)) > 0
 
     def violations(self, violation: Array, gradient: Array, values: Array) -> Array:
-        """Norm of a violation in each component, relative to that of the gradient at W = 0, times the loss there."""
+        """The norm of a violation in each component relative to the gradient at W = 0, times the loss there."""
         norms, at_zero = (np.sqrt(self.sums((terms**2).sum(axis=1))) for terms in (violation, gradient))
         return np.asarray(norms / np.where(at_zero > 0, at_zero, 1.0) * self.sums(values))
 
@@ -194,9 +195,9 @@ class CompositeBound:
     .. math:: F(V) - \min F \le \alpha\|V\| + \langle G, V\rangle
               + (\|G\|_* - \alpha)_+ \frac{F(V) - \ell_{\min}}{\alpha}.
 
-    A penalty with a conjugate that is finite everywhere has :math:`g(V) + \langle G, V\rangle + g^*(-G)` instead.
-    For C ≻ 0 and any convex penalty the curved bound holds with the subgradient U at P, the point to which a proximal
-    step from V leads. Where neither applies, the largest entry of such a step is reported, which certifies nothing.
+    If the conjugate of the penalty is finite everywhere, the bound is :math:`g(V) + \langle G, V\rangle + g^*(-G)`.
+    For C ≻ 0 and any convex penalty, the curved bound holds with the subgradient U at P, the result of a proximal step
+    from V. If none of these applies, the largest entry of such a step is reported, which certifies nothing.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ class CompositeBound:
     penalty : Penalty
         The penalty; its strength must not be 0.
     loss : ConvexLoss
-        The loss, above its smallest value.
+        The loss, less its smallest value.
     """
 
     def __init__(self, coupling: Coupling, penalty: Penalty, loss: ConvexLoss) -> None:
@@ -226,7 +227,7 @@ class CompositeBound:
             gap = min(gap, max(size + float(np.vdot(G, V)) + conjugate, 0.0))
         if self.certified and self.coupling.inverse[0] is None:
             return gap
-        # Any length of the proximal step serves; this one changes weights and zeros about equally.
+        # Every length of the proximal step gives a bound. This one changes weights and zeros by similar amounts.
         largest = float(np.abs(G).max(initial=0.0))
         length = float(np.abs(V).max(initial=0.0)) / largest if largest > 0 and np.any(V) else 1.0
         P = penalty.prox(V - length * G, length)

@@ -1,7 +1,7 @@
-r"""What the targets of some tasks say about those of the others on the same occasion.
+r"""The distribution of missing targets, given the known targets of other tasks on the same occasion.
 
-On one occasion the targets of K aligned tasks are :math:`y \sim N(\mu, \Sigma)`. Where the targets :math:`y_o` are
-known, those that are missing have
+On one occasion the targets of K aligned tasks are :math:`y \sim N(\mu, \Sigma)`. Given known targets :math:`y_o`, the
+missing targets have
 
 .. math:: E[y_m \mid y_o] = \mu_m + \Sigma_{mo}\Sigma_{oo}^{-1}(y_o - \mu_o), \qquad
           \operatorname{Cov}[y_m \mid y_o] = \Sigma_{mm} - \Sigma_{mo}\Sigma_{oo}^{-1}\Sigma_{om}.
@@ -25,16 +25,16 @@ from mssl.exceptions import DataError
 
 
 class Conditional(NamedTuple):
-    """Targets given those that are known.
+    """The distribution of the targets, given the known ones.
 
     Attributes
     ----------
     mean : ndarray of shape (n, K)
         The known targets, and the expected values of the missing ones.
     variance : ndarray of shape (n, K)
-        Variances of the missing targets, 0 for known ones.
+        Variances of the missing targets; 0 for known targets.
     covariance_sum : ndarray of shape (K, K)
-        Sum over occasions of the covariance of the missing targets: what the E-step of an EM algorithm adds to the
+        The covariance of the missing targets, summed over occasions. The E-step of an EM algorithm adds it to the
         products of the filled residuals.
     """
 
@@ -49,11 +49,12 @@ def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
     Parameters
     ----------
     mean : ndarray of shape (n, K)
-        :math:`\mu` of every occasion: predictions from the features alone.
+        :math:`\mu` of every occasion: the predictions from the features alone.
     covariance : ndarray of shape (K, K) or (n, K, K)
-        :math:`\Sigma`, positive definite; of all occasions, or one for each (where predictions are uncertain).
+        :math:`\Sigma`, positive definite; one matrix for all occasions, or one per occasion (if predictions are
+        uncertain).
     known : ndarray of shape (n, K)
-        The targets; NaN marks those to be predicted.
+        The targets; NaN marks targets to predict.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
 
     Examples
     --------
-    Two tasks with correlation 0.8, of which the second is known on one occasion:
+    There are two tasks with correlation 0.8 and one occasion, on which the target of the second task is known:
 
     >>> import numpy as np
     >>> answer = conditional(np.zeros((1, 2)), np.array([[1.0, 0.8], [0.8, 1.0]]), np.array([[np.nan, 2.0]]))
@@ -72,7 +73,7 @@ def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
     n, K = mean.shape
     if known.shape != (n, K):
         raise DataError(
-            f"The known targets have shape {known.shape}; give ({n}, {K}), NaN where a target is to be predicted."
+            f"The known targets have shape {known.shape}; give ({n}, {K}), with NaN for targets to predict."
         )
     filled, variance, total = known.copy(), np.zeros((n, K)), np.zeros((K, K))
     away = known - mean
@@ -93,7 +94,7 @@ def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
 
 
 def _patterns(missing: Mask) -> Iterator[tuple[Index, Mask]]:
-    """The occasions that miss the same tasks, and which tasks those are."""
+    """Groups of occasions on which the same tasks are missing, and the mask of these tasks."""
     patterns, place = np.unique(missing, axis=0, return_inverse=True)
     order = np.argsort(place.ravel(), kind="stable")
     bounds = np.searchsorted(place.ravel()[order], np.arange(len(patterns) + 1))

@@ -3,12 +3,12 @@ r"""The coupling of the tasks: the quadratic form that every weight step shares.
 .. math:: \tfrac12 \operatorname{tr}(W C W^\top) = \tfrac12 \sum_{kl} C_{kl}\, w_k \cdot w_l,
           \qquad C = P - \rho\, u u^\top,
 
-with a sparse :math:`P` (for p-MSSL :math:`\eta\Omega`) and a rank-one part that a shared mean brings:
-minimising over :math:`m` in :math:`\tfrac12\operatorname{tr}((W-m1^\top) P (W-m1^\top)^\top) + \|m\|^2/(2\tau^2)`
-leaves :math:`C = (P^{-1} + \tau^2 11^\top)^{-1}`, that is :math:`u = P1`, :math:`\rho = 1/(1/\tau^2 + 1^\top u)`.
+with a sparse :math:`P` (for p-MSSL :math:`\eta\Omega`) and a rank-one part that comes from a shared mean.
+Minimising :math:`\tfrac12\operatorname{tr}((W-m1^\top) P (W-m1^\top)^\top) + \|m\|^2/(2\tau^2)` over :math:`m`
+gives :math:`C = (P^{-1} + \tau^2 11^\top)^{-1}`, that is :math:`u = P1`, :math:`\rho = 1/(1/\tau^2 + 1^\top u)`.
 
-A ridge of the weights is part of C, and not of the mean: it is added to the diagonal. In code the weights are stored
-task by task: ``W`` has shape (K, d) and row k is :math:`w_k`.
+A ridge on the weights is added to the diagonal of C; it does not change the mean. In code the weights are stored task
+by task: ``W`` has shape (K, d) and row k is :math:`w_k`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from scipy import linalg, sparse
 from mssl._typing import Array, Index, TaskMatrix
 from mssl.model.task_matrix import count_entries, diagonal_matrix
 
-_MANY = 100  # tasks from which on a search for zeros of P costs less than the products it saves; time only
+# With more tasks than this, products skip the zeros of P. With fewer, the search for the zeros takes longer than it
+# saves. It affects the time only.
+_MANY = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +34,13 @@ class Coupling:
     Attributes
     ----------
     precision : ndarray or csr_array of shape (K, K)
-        The symmetric part P; its zeros are what makes a sparse graph cheap.
+        The symmetric part P. Its zeros make products with a sparse graph fast.
     covariance : ndarray or csr_array of shape (K, K), or None
-        P⁻¹ where it is known (P positive definite); None for a singular P.
+        P⁻¹ for a positive definite P; None for a singular P.
     mean_variance : float
-        τ²; 0 when there is no shared mean.
+        τ²; 0 if there is no shared mean.
     ridge : ndarray of shape (K,) or None
-        What is added to the diagonal of C.
+        Ridge strengths, which are added to the diagonal of C.
     """
 
     precision: TaskMatrix
@@ -54,13 +56,13 @@ class Coupling:
         covariance: TaskMatrix | None = None,
         mean_variance: float = 0.0,
     ) -> Coupling:
-        """Scale a precision matrix by the strength η."""
+        """The coupling with P = η times a precision matrix."""
         inverse = None if covariance is None else covariance / strength
         return cls(precision * float(strength), inverse, float(mean_variance))
 
     @classmethod
     def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
-        """Independent tasks, each with a ridge strength; 0 means no coupling at all."""
+        """The coupling of independent tasks, each with its own ridge strength; 0 means no coupling."""
         diagonal = np.asarray(diagonal, dtype=float)
         inverse = diagonal_matrix(1.0 / diagonal) if np.all(diagonal > 0) else None
         return cls(diagonal_matrix(diagonal), inverse, mean_variance)
@@ -85,7 +87,7 @@ class Coupling:
 
     @cached_property
     def arrays(self) -> tuple[Index, Index, Array, Array, float]:
-        """C as the kernels take it: compressed rows of P with the ridge, u and ρ."""
+        """C in the form for the kernels: compressed rows of P with the ridge, u and ρ."""
         starts, columns, values = self.compressed
         if self.ridge is not None:
             tasks = np.repeat(np.arange(self.n_tasks), np.diff(starts))
@@ -127,7 +129,7 @@ class Coupling:
     def inverse(self) -> tuple[TaskMatrix | None, float]:
         """A and t with C⁻¹ = A + t 11ᵀ; None for a singular C."""
         if self.ridge is None or sparse.issparse(self.precision):
-            # The inverse without a ridge is larger: bounds hold with it, and need no table of all pairs.
+            # The inverse without the ridge is larger, so bounds hold with it. It needs no table of all pairs.
             return self.covariance, self.mean_variance
         return positive_definite_inverse(self.dense()), 0.0
 
@@ -135,7 +137,7 @@ class Coupling:
         """C W for weights stored (K, d)."""
         product = (self.matrix if self._is_sparse else self.precision) @ W
         if self.rho:
-            product -= np.outer(self.rho * self.u, self.u @ W)  # u alone may be too large for a square
+            product -= np.outer(self.rho * self.u, self.u @ W)  # this order avoids u², which may overflow
         return np.asarray(product if self.ridge is None else product + self.ridge[:, None] * W)
 
     def diagonal(self) -> Array:
@@ -159,7 +161,7 @@ class Coupling:
         return np.asarray(self.rho * (self.u @ W))
 
     def inverse_quadratic(self, R: Array) -> float:
-        """½ tr(R C⁻¹ Rᵀ); infinite when C is singular."""
+        """½ tr(R C⁻¹ Rᵀ); infinite if C is singular."""
         inverse, tau = self.inverse
         if inverse is None:
             return float("inf")
@@ -170,7 +172,7 @@ class Coupling:
 
 
 def positive_definite_inverse(matrix: Array) -> Array | None:
-    """The inverse by Cholesky, or None when the matrix is not positive definite."""
+    """The inverse by a Cholesky factorisation; None if the matrix is not positive definite."""
     try:
         factor = linalg.cho_factor(matrix, lower=True)
     except linalg.LinAlgError:

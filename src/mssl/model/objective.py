@@ -1,4 +1,4 @@
-r"""The objective F, its limits, and the translation of the constants that the paper prints.
+r"""The objective F, the limits of its penalties, and the translation of the constants in the paper.
 
 .. math:: F(W, b, \Omega) = \mathrm{loss}(W, b)
           + \frac{c\,\eta}{2}\Big[\operatorname{tr}(S\Omega) - \log\det\Omega
@@ -8,18 +8,20 @@ r"""The objective F, its limits, and the translation of the constants that the p
 .. math:: S = (Q^\top Q + \nu\operatorname{diag}(v))/c,\quad c = r + \nu,\quad
           \mathrm{loss} = \sum_k s_k\sum_i \omega_{ki}\,\ell(y_{ki}, x_{ki}\cdot w_k + b_k).
 
-Q = W − m1ᵀ with r = d rows for p-MSSL, Q = residuals with r = n rows for r-MSSL (whose loss is
-:math:`\tfrac\kappa2\|E\|^2`, κ = 0: tr(SΩ) is the likelihood already). A shared mean adds :math:`\|m\|^2/(2\tau^2)`.
+For p-MSSL, Q = W − m1ᵀ with r = d rows. For r-MSSL, Q are the residuals with r = n rows, and the loss is
+:math:`\tfrac\kappa2\|E\|^2` with κ = 0, since tr(SΩ) is the likelihood already. A shared mean adds
+:math:`\|m\|^2/(2\tau^2)`.
 
 **The shared mean is integrated out, not maximised.** With :math:`m \sim N(0, \tau^2 I)` the weights' prior precision
 is :math:`C = ((\eta\Omega)^{-1} + \tau^2 11^\top)^{-1}`, and the normaliser adds
 :math:`\tfrac{r}{2}\log(1+\tau^2\eta\,1^\top\Omega 1)` to F. Maximising over m instead would let the mean collapse
 onto a single task: its column of Q vanishes and its precision grows to the floor. The term is concave in Ω; its
 tangent adds the mean's posterior variance :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}` to every entry of S,
-so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is that of the majoriser.
+so each Ω-step minimises a majoriser that touches F. F therefore never rises, and the certificate is the one of the
+majoriser.
 
-Intercepts are unpenalised and enter neither Q nor Ω. The loss is a sum, never divided by the number of rows:
-a task with more data is shrunk less.
+Intercepts are unpenalised and enter neither Q nor Ω. The loss is a sum and is not divided by the number of rows, so a
+task with more data is shrunk less.
 
 References
 ----------
@@ -42,18 +44,18 @@ if TYPE_CHECKING:
 
 
 class LossAndPenalty(Protocol):
-    """What F needs to know of the weights' side."""
+    """The part of F that depends on the weights: loss and penalty."""
 
     def value(self, W: Array) -> float:
         """Loss plus penalty at W, intercepts at their optimum."""
 
     def related(self, W: Array) -> Array:
-        """Q as (K, r), what the structure relates: the weights themselves, or the residuals."""
+        """Q, (K, r), which the structure relates: the weights themselves or the residuals."""
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Weights and a task precision, F there, and what F was computed from.
+    """Weights and a task precision, with F and the terms of F.
 
     Attributes
     ----------
@@ -68,9 +70,9 @@ class Point:
     moment : ndarray of shape (K, K), or PairMoment
         S of Q about the shared mean.
     mean : ndarray of shape (r,)
-        The shared mean; zero where there is none.
+        The shared mean; zeros if the model has none.
     loss : float
-        Loss and penalty.
+        Loss plus penalty.
     objective : float
         F.
     """
@@ -86,7 +88,7 @@ class Point:
 
     @property
     def size(self) -> float:
-        """What gaps are relative to, max(1, |F|)."""
+        """max(1, |F|), the unit of relative gaps."""
         return max(1.0, abs(self.objective))
 
 
@@ -99,12 +101,12 @@ def evaluate(
     coupling: Coupling,
     known: Point | None = None,
 ) -> Point:
-    """F at weights and a task precision, the shared mean being the best one for both.
+    """Compute F at weights and a task precision, with the best shared mean for both.
 
     Parameters
     ----------
     problem : LossAndPenalty
-        The weights' side.
+        Loss and penalty.
     structure, scale : Structure and StructureScale
         The prior and its constants.
     W, step : ndarray of shape (K, d) and StructureStep
@@ -112,7 +114,7 @@ def evaluate(
     coupling : Coupling
         The result of ``structure.couple(step, mean_variance)``; it contains the variance of the shared mean.
     known : Point, optional
-        The same weights with another Ω: no pass over the data is needed.
+        A point with the same weights and another Ω; with it, no pass over the data is needed.
     """
     Q, loss = (problem.related(W), problem.value(W)) if known is None else (known.Q, known.loss)
     mean = coupling.mean(Q)
@@ -139,21 +141,21 @@ def prior_weight(strength: float, n_rows: float = 1.0, shrinkage: float = 0.0) -
 
 
 def mean_share(mean: Array, mean_variance: float, total_precision: float, n_rows: float) -> float:
-    r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
+    r"""The share of a shared mean in F, in addition to the structure's value.
 
-    :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
-    the concave term itself replaces its tangent, which the moment contains.
+    It is :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]` with :math:`x = \tau^2\eta\,1^\top\Omega1`.
+    The moment contains the tangent of the concave term; this share replaces the tangent by the term itself.
 
     Parameters
     ----------
     mean : ndarray of shape (r,)
         m.
     mean_variance : float
-        τ²; 0 where there is no shared mean.
+        τ²; 0 if there is no shared mean.
     total_precision : float
         :math:`\eta\,1^\top\Omega 1`.
     n_rows : float
-        Rows of Q that enter with the prior's normaliser.
+        Number of rows of Q that enter the normaliser of the prior.
     """
     if mean_variance <= 0:
         return 0.0
@@ -162,22 +164,22 @@ def mean_share(mean: Array, mean_variance: float, total_precision: float, n_rows
 
 
 class PaperScale(NamedTuple):
-    """How the literal objective of the paper reads in the symbols above (s = 1, a = 1, ν = 0, e = λ).
+    """The paper's literal objective in the symbols of this module (s = 1, a = 1, ν = 0, e = λ).
 
     Attributes
     ----------
     coupling : float
         η.
     graph_penalty : float
-        λ here for λ = 1 of the paper.
+        The λ that corresponds to λ = 1 in the paper.
     coef_penalty : float
-        γ here for γ = 1 of the paper.
+        The γ that corresponds to γ = 1 in the paper.
     precision : float
-        Ω here = this number times Ω of the paper.
+        Ω divided by the Ω of the paper.
     loss : float
-        F here = this number times the literal objective, up to a constant.
+        F divided by the paper's objective, up to an additive constant.
     residual_loss : float
-        κ, the weight of the squared loss that r-MSSL counts in addition.
+        κ, the weight of the additional squared loss of r-MSSL.
     """
 
     coupling: float
@@ -189,13 +191,13 @@ class PaperScale(NamedTuple):
 
 
 def paper_scale(n_tasks: int, n_features: int, form: str = "regression", *, residual_rows: int = 0) -> PaperScale:
-    r"""Translate the paper's printed constants, which differ between its objectives.
+    r"""Translate the constants of the paper, which differ between its objectives.
 
     - p-MSSL, regression:
       :math:`\tfrac12\sum\|X_kw_k-y_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(W\Omega W^\top)`;
     - p-MSSL, other losses (eq. 17): the whole loss, and :math:`\tfrac12\operatorname{Tr}(W\Omega W^\top)`;
-    - p-MSSL, logistic loss (eq. 16): half the loss, and :math:`\operatorname{Tr}(W\Omega W^\top)`; the sign of the
-      printed loss is that of the likelihood, which nobody minimises, and is turned round;
+    - p-MSSL, logistic loss (eq. 16): half the loss, and :math:`\operatorname{Tr}(W\Omega W^\top)`; the paper prints
+      the likelihood with the wrong sign, which is corrected here;
     - r-MSSL: :math:`\sum\|y_k-X_kw_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(E\Omega E^\top)`.
 
     Parameters
@@ -203,9 +205,9 @@ def paper_scale(n_tasks: int, n_features: int, form: str = "regression", *, resi
     n_tasks, n_features : int
         K and d.
     form : {"regression", "glm", "logistic"}
-        Which of the p-MSSL objectives.
+        The objective of p-MSSL.
     residual_rows : int
-        n for r-MSSL, 0 for p-MSSL.
+        n for r-MSSL; 0 for p-MSSL.
     """
     K, d, n = float(n_tasks), float(n_features), float(residual_rows)
     if residual_rows:
@@ -220,24 +222,24 @@ def paper_scale(n_tasks: int, n_features: int, form: str = "regression", *, resi
 def lambda_max(moment: Array, edge_prices: Array) -> float:
     r"""Smallest λ at which a diagonal Ω is stationary and the graph empty: :math:`\max_{i\ne j} |S_{ij}| / a_{ij}`.
 
-    A fit may still have an edge from there on, since F is not convex: :mod:`mssl.estimators.spec` tells where it has
-    none.
+    Since F is not convex, a fit may have an edge at a larger λ. :mod:`mssl.estimators.spec` computes a λ at which it
+    has none.
 
     Parameters
     ----------
     moment : ndarray of shape (K, K)
         S at the diagonal fixed point.
     edge_prices : ndarray of shape (K, K)
-        a; edges that are free (0) or forbidden (infinite) do not count.
+        a; free edges (0) and forbidden edges (infinite) do not count.
     """
     counted = (edge_prices > 0) & np.isfinite(edge_prices) & ~np.eye(len(moment), dtype=bool)
     return float((np.abs(moment[counted]) / edge_prices[counted]).max(initial=0.0))
 
 
 def gamma_max(gradient: Array, noise_precisions: Array) -> float:
-    r"""Smallest γ at which all weights vanish whatever Ω is (p-MSSL).
+    r"""Smallest γ at which all weights vanish for every Ω (p-MSSL).
 
-    :math:`\gamma_{\max} = \max_{jk} |\nabla_{jk}| / \sqrt{s_k}` with the gradient of the loss at W = 0, intercepts
-    fitted.
+    :math:`\gamma_{\max} = \max_{jk} |\nabla_{jk}| / \sqrt{s_k}` with the gradient of the loss at W = 0 and the best
+    intercepts.
     """
     return float(np.max(np.abs(gradient) / np.sqrt(noise_precisions)[:, None], initial=0.0))

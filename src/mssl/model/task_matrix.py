@@ -1,4 +1,4 @@
-"""Matrices over pairs of tasks: arrays for few tasks, SciPy's compressed rows for many."""
+"""Matrices over pairs of tasks: arrays for few tasks, sparse arrays in compressed rows for many tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from scipy import sparse
 
 from mssl._typing import Array, TaskMatrix
 
-DENSE_UP_TO = 2000  # tasks up to which these matrices are arrays, of 32 MB each
+# Up to this number of tasks, matrices over pairs are arrays. With more tasks they are sparse: an array of 2000 tasks
+# takes 32 MB, and its size grows with the square.
+DENSE_UP_TO = 2000
 
 Places = NDArray[np.intp]
 
@@ -21,14 +23,14 @@ def diagonal_matrix(diagonal: Array) -> TaskMatrix:
 
 
 def pair_matrix(pairs: Places, values: ArrayLike, n_tasks: int) -> TaskMatrix:
-    """The symmetric matrix with these values at pairs (i, j) of tasks, shape (E, 2), and zeros elsewhere."""
+    """The symmetric matrix with the given values at the pairs (i, j) of tasks, shape (E, 2), and zeros elsewhere."""
     entries, (i, j) = np.asarray(values), np.concatenate([pairs, pairs[:, ::-1]]).T
     matrix = sparse.csr_array((np.concatenate([entries, entries]), (i, j)), shape=(n_tasks, n_tasks))
     return matrix.toarray() if n_tasks <= DENSE_UP_TO else matrix
 
 
 def with_diagonal(matrix: TaskMatrix, diagonal: Array | float) -> TaskMatrix:
-    """The same matrix with other numbers on its diagonal."""
+    """The same matrix with another diagonal."""
     if not sparse.issparse(matrix):
         changed = np.array(matrix)
         np.fill_diagonal(changed, diagonal)
@@ -39,7 +41,7 @@ def with_diagonal(matrix: TaskMatrix, diagonal: Array | float) -> TaskMatrix:
 
 
 def upper_pairs(matrix: TaskMatrix) -> tuple[Places, Places]:
-    """Rows and columns, i < j, of the entries that are not zero, row by row."""
+    """Row and column indices, i < j, of the entries that are not zero, row by row."""
     i, j = matrix.nonzero()
     above = i < j
     i, j = i[above], j[above]
@@ -49,20 +51,20 @@ def upper_pairs(matrix: TaskMatrix) -> tuple[Places, Places]:
 
 def entries_at(matrix: TaskMatrix, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
     """The entries at rows i and columns j, one for each pair."""
-    return np.asarray(matrix[i, j]) if len(i) else np.zeros(0, dtype=matrix.dtype)  # SciPy's are no array without any
+    return np.asarray(matrix[i, j]) if len(i) else np.zeros(0, dtype=matrix.dtype)  # SciPy cannot index with no pairs
 
 
 def submatrix(matrix: TaskMatrix, tasks: NDArray[np.integer]) -> Array:
-    """The part of a matrix on some tasks, as an array."""
+    """The rows and columns of some tasks, as an array."""
     part = matrix[tasks][:, tasks]
     return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part)
 
 
 def count_entries(matrix: TaskMatrix) -> int:
-    """How many entries are not zero."""
+    """The number of entries that are not zero."""
     return int(matrix.count_nonzero() if sparse.issparse(matrix) else np.count_nonzero(matrix))
 
 
 def largest_entry(matrix: TaskMatrix) -> float:
-    """The largest size of an entry."""
+    """The largest absolute value of an entry."""
     return float(np.abs(matrix.data if sparse.issparse(matrix) else matrix).max(initial=0.0))
