@@ -1,12 +1,11 @@
 r"""Penalties on the weights W (K, d).
 
-All are written in units of the noise: with :math:`V = \operatorname{diag}(\sqrt{s})\,W` one strength means the same in
-every task, whatever the units of its target (a noise variance of 1 makes V = W).
+All penalties are in units of the noise: with :math:`V = \operatorname{diag}(\sqrt{s})\,W`, a strength has the same
+meaning in every task and does not depend on the units of the targets. If the noise variance is 1, V = W.
 
-A penalty that is a sum over single weights reaches solvers and kernels as an :class:`EntrywisePenalty`: a code, which
-says what function of one weight it is, and parameters of shape (K, d). A new penalty of this kind is one class here,
-one code, and one branch in the kernels' function of one weight. All other penalties are used through their value and
-their proximal map.
+Solvers and kernels get a penalty on single weights as an :class:`EntrywisePenalty`. It has a code for the function of
+one weight, and parameters of shape (K, d). A new penalty of this kind needs a class here, a code, and a branch in the
+kernels' function of one weight. All other penalties are used through their value and their proximal map.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from mssl._validation import check_flag, check_number, check_whole_number, refus
 from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
-ABSOLUTE, MINIMAX_CONCAVE = 0, 1  # functions of one weight, by the codes of mssl.h
+ABSOLUTE, MINIMAX_CONCAVE = 0, 1  # the codes of mssl.h for functions of one weight
 
 
 @dataclass(frozen=True, eq=False)
 class EntrywisePenalty:
-    r"""A penalty :math:`\sum_{kj} g(w_{kj})` on the weights of one data set, as solvers and kernels take it.
+    r"""A penalty :math:`\sum_{kj} g(w_{kj})` on the weights of one data set, in the form for solvers and kernels.
 
     Attributes
     ----------
     strengths : ndarray of shape (K, d)
-        The :math:`t_{kj} \ge 0`, the slope of g at 0+; 0 leaves a weight free, infinity forbids it.
+        The slopes :math:`t_{kj} \ge 0` of g at 0+. With 0 a weight has no penalty; infinity keeps it at 0.
     code : int
         ABSOLUTE: :math:`g(w) = t|w|`. MINIMAX_CONCAVE: :math:`g(w) = t|w| - w^2/(2\theta)` up to
         :math:`|w| = \theta t`, constant beyond.
     concavities : ndarray of shape (K, d) or None
         The :math:`\theta_{kj}`.
     positive : bool
-        Whether weights below 0 are forbidden.
+        Whether weights must be ≥ 0.
     """
 
     strengths: Array
@@ -51,7 +50,7 @@ class EntrywisePenalty:
 
     @classmethod
     def of(cls, penalty: EntrywisePenalty | Array, shape: tuple[int, ...]) -> EntrywisePenalty:
-        """The penalty itself; an array of K or (K, d) strengths stands for an ℓ1 penalty."""
+        """The penalty itself, or the ℓ1 penalty whose strengths are an array of shape (K,) or (K, d)."""
         if isinstance(penalty, EntrywisePenalty):
             return penalty
         strengths = np.asarray(penalty, dtype=float)
@@ -59,7 +58,7 @@ class EntrywisePenalty:
 
     @property
     def convex(self) -> bool:
-        """Whether the penalty is convex, so that bounds of the suboptimality exist."""
+        """Whether the penalty is convex. Bounds of the suboptimality then exist."""
         return self.code == ABSOLUTE
 
     @cached_property
@@ -69,18 +68,18 @@ class EntrywisePenalty:
 
     @cached_property
     def kernel(self) -> tuple[int, bool, Array]:
-        """Code, sign constraint and parameters (one or two, K, d) in the form that compiled kernels take."""
+        """Code, sign constraint and parameters, (1 or 2, K, d), in the form for compiled kernels."""
         parameters = [self.strengths] if self.concavities is None else [self.strengths, self.concavities]
         return self.code, self.positive, np.stack(parameters)
 
     def pooled(self) -> EntrywisePenalty:
-        """The penalty on one weight vector that all tasks have in common, (1, d)."""
+        """The penalty on one weight vector for all tasks, (1, d)."""
         if not self.convex:
             raise refused("penalty", "MCP", "pooled weights allow L1, ElasticNet and AdaptiveL1")
         return EntrywisePenalty(self.strengths.sum(axis=0, keepdims=True), positive=self.positive)
 
     def allowed(self, W: Array) -> Array:
-        """The allowed weights nearest to W, a copy."""
+        """A copy of W, projected onto the allowed weights."""
         W = np.maximum(W, 0.0) if self.positive else np.array(W, dtype=float, order="C")
         W[np.isinf(self.strengths)] = 0.0
         return W
@@ -103,14 +102,14 @@ class EntrywisePenalty:
         return float(self.values(W).sum())
 
     def slopes(self, W: Array) -> Array:
-        """g′ where weights are not zero, 0 where they are, (K, d)."""
+        """The derivative g′ of nonzero weights, and 0 for weights that are zero, (K, d)."""
         slopes = np.where(W != 0, self.strengths, 0.0)
         if self.code == MINIMAX_CONCAVE:
             slopes = np.maximum(slopes - np.abs(W) / np.asarray(self.concavities), 0.0)
         return np.sign(W) * slopes
 
     def clipped(self, U: Array) -> Array:
-        """U brought into the subdifferential at zero weights, entry by entry."""
+        """U clipped to the subdifferential at zero weights."""
         return np.clip(U, -np.inf if self.positive else -self.strengths, self.strengths)
 
     def subgradient(self, W: Array, G: Array) -> Array:
@@ -118,7 +117,7 @@ class EntrywisePenalty:
         return np.where(W != 0, self.slopes(W), self.clipped(-G))
 
     def excess(self, G: Array) -> Array:
-        """The factor by which −G is too large for zero weights, entry by entry: at most 1 where it is not, (K, d)."""
+        """The ratio of −G to its largest value for a zero weight, (K, d); at most 1 if the weight may be zero."""
         size = np.maximum(-G, 0.0) if self.positive else np.abs(G)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(size > self.strengths, size / self.strengths, 0.0)
@@ -137,18 +136,18 @@ class EntrywisePenalty:
 
 
 def _product(factor: Any, weights: Array) -> Array:
-    """Factor times weights, of which infinite ones stay infinite."""
+    """Factor times weights; infinite weights stay infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(weights), np.inf, factor * weights)
 
 
 class Penalty(BaseEstimator, ABC):
-    """Contract of all penalties g; ``W`` stands for the weights in units of the noise.
+    """Interface of all penalties g. In its methods, ``W`` are the weights in units of the noise.
 
-    A penalty needs :meth:`prox`, and :meth:`value` (or :meth:`norm`, if it is ``alpha`` times a norm). With
-    :meth:`dual_norm` a fit is certified whatever couples the tasks; without it where the coupling is positive
-    definite. A penalty that is not convex says so by ``convex = False``; a fit then ends at a stationary point.
-    Sums over single weights are ``separable``: these implement :meth:`entrywise` and reach the kernels.
+    A penalty must define :meth:`prox`, and :meth:`value` (or :meth:`norm`, if it is ``alpha`` times a norm). With
+    :meth:`dual_norm` a fit is certified for every coupling of the tasks. Without it, a fit is certified if the coupling
+    is positive definite. A penalty that is not convex sets ``convex = False``; a fit then ends at a stationary point.
+    A sum over single weights sets ``separable = True``, implements :meth:`entrywise` and is used by the kernels.
     """
 
     separable = False
@@ -156,7 +155,7 @@ class Penalty(BaseEstimator, ABC):
     alpha: float
 
     def check(self) -> None:
-        """Raise where the strength is out of range."""
+        """Raise an error if a parameter is out of range."""
         check_number(f"{type(self).__name__}: alpha", self.alpha, low=0)
 
     def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
@@ -167,12 +166,12 @@ class Penalty(BaseEstimator, ABC):
         noise_precisions : ndarray of shape (K,)
             The s_k.
         curvatures : ndarray of shape (K, d)
-            The loss's second derivative in each weight at the start, for noise precisions 1.
+            The second derivative of the loss in each weight at the start, for noise precisions 1.
         """
         return EntrywisePenalty.of(self.thresholds(noise_precisions), curvatures.shape)
 
     def thresholds(self, noise_precisions: Array) -> Array:
-        """ℓ1 strength of each task, for separable penalties that have one for all features."""
+        """ℓ1 strength of each task, for separable penalties with equal strengths for all features."""
         return np.zeros(len(noise_precisions))
 
     def ridges(self, noise_precisions: Array) -> Array:
@@ -180,21 +179,21 @@ class Penalty(BaseEstimator, ABC):
         return np.zeros(len(noise_precisions))
 
     def norm(self, W: Array) -> float:
-        """The norm that alpha multiplies, where g is one."""
+        """The norm of W, for penalties g that are alpha times a norm."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither value(W) nor norm(W); a penalty needs one of them."
         )
 
     def value(self, W: Array) -> float:
-        """g(W)."""
+        """The penalty g at W."""
         return self.alpha * self.norm(W)
 
     def dual_norm(self, G: Array) -> float | None:
-        """Sup ⟨G, W⟩ over all W with g(W) ≤ alpha, for penalties that are alpha times a norm; None if not known."""
+        """Sup ⟨G, W⟩ over all W of norm ≤ 1, for penalties that are alpha times a norm; None if not known."""
         return None
 
     def conjugate(self, G: Array) -> float | None:
-        """g*(G) = sup ⟨G, W⟩ − g(W) over all W, where it is finite for every G; None if not known."""
+        """g*(G) = sup ⟨G, W⟩ − g(W) over all W, if it is finite for every G; None if not known."""
         return None
 
     @abstractmethod
@@ -202,7 +201,7 @@ class Penalty(BaseEstimator, ABC):
         """argmin_V ½‖V − W‖² + step · g(V)."""
 
     def strength_max(self, G: Array) -> float:
-        """The strength from which on all weights vanish; G is the loss's gradient at zero weights."""
+        """The smallest strength at which all weights vanish. G is the gradient of the loss at zero weights."""
         limit = self.dual_norm(G)
         if limit is None:
             raise NotImplementedError(
@@ -217,9 +216,9 @@ class L1(Penalty):
     Parameters
     ----------
     alpha : float, default=0.0
-        γ; 0 means no penalty. The factor √s_k makes one γ mean the same in every task's units.
+        γ; 0 means no penalty. With the factor √s_k, γ has the same meaning in the units of every task.
     positive : bool, default=False
-        Whether weights below 0 are forbidden.
+        Whether weights must be ≥ 0.
 
     References
     ----------
@@ -263,7 +262,7 @@ class L1(Penalty):
         return self._in_noise_units(W).prox(W, step)
 
     def _in_noise_units(self, W: Array) -> EntrywisePenalty:
-        """The penalty on weights that are in units of the noise already."""
+        """The penalty on weights in units of the noise."""
         return self.entrywise(np.ones(len(W)), np.ones(W.shape))
 
 
@@ -275,9 +274,9 @@ class ElasticNet(L1):
     alpha : float, default=0.0
         γ, the ℓ1 strength.
     ridge : float, default=0.0
-        ρ, the ridge strength, comparable with a number of rows.
+        ρ, the ridge strength, in units of rows.
     positive : bool, default=False
-        Whether weights below 0 are forbidden.
+        Whether weights must be ≥ 0.
 
     References
     ----------
@@ -312,9 +311,9 @@ class AdaptiveL1(L1):
     alpha : float, default=1.0
         γ.
     weights : array-like of shape (d,) or (K, d), optional
-        The a_jk ≥ 0; ``inf`` forbids a weight, 0 leaves it free. Default ones, which is :class:`L1`.
+        The a_jk ≥ 0. With ``inf`` a weight is 0, with 0 it has no penalty. Default ones, which is :class:`L1`.
     positive : bool, default=False
-        Whether weights below 0 are forbidden.
+        Whether weights must be ≥ 0.
 
     References
     ----------
@@ -336,7 +335,7 @@ class AdaptiveL1(L1):
         weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
         if weights.ndim not in (1, 2) or not np.all(weights >= 0):
             allowed = "give numbers ≥ 0 of shape (d,) or (K, d)"
-            raise refused("AdaptiveL1: weights", self.weights, allowed, "inf forbids a weight.")
+            raise refused("AdaptiveL1: weights", self.weights, allowed, "inf keeps a weight at 0.")
 
     def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
         weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
@@ -360,20 +359,20 @@ class AdaptiveL1(L1):
 class MCP(L1):
     r"""Sparse weights without shrinkage of the large ones: the minimax concave penalty.
 
-    :math:`\gamma|v| - h v^2/(2\theta)` up to :math:`|v| = \theta\gamma/h`, constant beyond, for each weight v in units
-    of the noise; h is the mean curvature of the task's loss in a weight, which is the number of rows for least squares
-    on scaled features, so that θ means what it means in the literature. F is not convex in the weights: a fit ends at a
-    stationary point and says so, and what it reports in place of a bound is the largest violation of the optimality
-    condition.
+    The penalty of a weight v in units of the noise is :math:`\gamma|v| - h v^2/(2\theta)` up to
+    :math:`|v| = \theta\gamma/h`, and constant beyond. h is the mean curvature of the task's loss in a weight. For least
+    squares on scaled features h is the number of rows, so that θ has the same meaning as in the literature. F is not
+    convex in the weights. A fit therefore ends at a stationary point, and its status says so. Instead of a bound, it
+    reports the largest violation of the optimality condition.
 
     Parameters
     ----------
     alpha : float, default=1.0
         γ; 0 means no penalty.
     concavity : float, default=3.0
-        θ above 0; ``inf`` is :class:`L1`. Below about 1 the penalty takes single weights in or out at once.
+        θ above 0; ``inf`` is :class:`L1`. Below about 1, single weights jump between zero and large values.
     positive : bool, default=False
-        Whether weights below 0 are forbidden.
+        Whether weights must be ≥ 0.
 
     References
     ----------
@@ -392,7 +391,7 @@ class MCP(L1):
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
-        """False; with an infinite concavity, which is the ℓ1 norm, or without strength, True."""
+        """Whether the penalty is convex: only with infinite concavity, which is the ℓ1 norm, or with strength 0."""
         return bool(np.isinf(self.concavity)) or self.alpha == 0
 
     def check(self) -> None:
@@ -410,7 +409,7 @@ class MCP(L1):
 
 
 class L21(Penalty):
-    r"""Joint feature selection, :math:`\alpha\sum_j \|V_{\cdot j}\|_2`: a feature serves all tasks or none.
+    r"""Joint feature selection, :math:`\alpha\sum_j \|V_{\cdot j}\|_2`: a feature is used in all tasks or in none.
 
     Parameters
     ----------
@@ -446,7 +445,7 @@ class L21(Penalty):
 
 
 class Nuclear(Penalty):
-    r"""Low rank, :math:`\alpha\|V\|_*`, the sum of singular values: all tasks live in a few common directions.
+    r"""Low rank, :math:`\alpha\|V\|_*`, the sum of singular values: the weights lie in a few common directions.
 
     Parameters
     ----------
@@ -479,19 +478,19 @@ class Nuclear(Penalty):
 
 
 class Dirty(Penalty):
-    r"""Features that tasks share and features of a task's own, each with its price (the dirty model).
+    r"""Features that tasks share and features of single tasks, with separate prices (the dirty model).
 
     .. math:: g(V) = \alpha\min_{B + S = V}\ \sum_j \max_k |B_{kj}| + \rho\sum_{kj}|S_{kj}|
 
-    A feature is shared (B is not zero) once more than 1/ρ tasks use it. For ρ ≥ 1 no task has features of its own and g
-    is the norm :math:`\ell_{1,\infty}`; for ρ ≤ 1/K nothing is shared and g is ρα times the norm :math:`\ell_1`.
+    A feature is shared (B is not zero) if more than 1/ρ tasks use it. For ρ ≥ 1 no task has its own features and g is α
+    times the norm :math:`\ell_{1,\infty}`. For ρ ≤ 1/K nothing is shared and g is ρα times the norm :math:`\ell_1`.
 
     Parameters
     ----------
     alpha : float, default=1.0
         Strength, the price of a shared feature.
     own : float, default=0.5
-        ρ, the price of a weight of a task's own, relative to that of a shared feature.
+        ρ, the price of a weight that belongs to a single task, relative to the price of a shared feature.
 
     References
     ----------
@@ -521,8 +520,8 @@ class Dirty(Penalty):
         check_number("Dirty: own", self.own, above=0)
 
     def parts(self, W: Array) -> tuple[Array, Array]:
-        """The weights that tasks share and those of their own, B and S, (K, d)."""
-        K, users = len(W), int(np.ceil(1.0 / self.own))  # the sizes of so many tasks decide
+        """The shared part B and the separate part S of the weights, (K, d)."""
+        K, users = len(W), int(np.ceil(1.0 / self.own))  # B is limited by the largest weights of this number of tasks
         limits = np.sort(np.abs(W), axis=0)[K - users] if users <= K else np.zeros(W.shape[1])
         shared = np.clip(W, -limits, limits)
         return shared, W - shared
@@ -537,8 +536,8 @@ class Dirty(Penalty):
 
     def prox(self, W: Array, step: float) -> Array:
         total, most, size = step * self.alpha, step * self.alpha * self.own, np.abs(W)
-        # What is taken from a feature is clip(|w| − θ, 0, most) with the least θ ≥ 0 whose sum is at most ``total``:
-        # the sum falls with θ on lines between the corners |w| and |w| − most.
+        # The map reduces the weights of a feature by clip(|w| − θ, 0, most), with the smallest θ ≥ 0 for which the sum
+        # is at most ``total``. The sum is a falling, piecewise linear function of θ with corners |w| and |w| − most.
         corners = np.concatenate([size, size - most])
         order = np.argsort(-corners, axis=0)
         corners = np.take_along_axis(corners, order, axis=0)
@@ -546,7 +545,7 @@ class Dirty(Penalty):
         slopes, heights = np.cumsum(bends, axis=0), np.cumsum(bends * corners, axis=0)
         line = np.maximum(np.sum(heights - slopes * corners < total, axis=0) - 1, 0)[None]
         slope, height, cut = (np.take_along_axis(array, line, axis=0) for array in (slopes, heights, corners))
-        cut = np.divide(height - total, slope, out=cut, where=slope > 0)  # any point of a level line serves
+        cut = np.divide(height - total, slope, out=cut, where=slope > 0)  # on a level line, every point is a solution
         return np.asarray(W - np.sign(W) * np.clip(size - np.maximum(cut, 0.0), 0.0, most))
 
 
@@ -557,7 +556,7 @@ class ClusterNorm(Penalty):
               = \frac\alpha2\min_m\sum_i\frac{\sigma_i^2}{\theta + m_i}, \qquad
               0 \preceq M \preceq I,\ \operatorname{tr}M = k
 
-    With k = 1 and θ = 0 it is :math:`\tfrac\alpha2\|V\|_*^2`, with k = K a ridge of strength α/(1 + θ).
+    With k = 1 and θ = 0 the penalty is :math:`\tfrac\alpha2\|V\|_*^2`; with k = K it is a ridge of strength α/(1 + θ).
 
     Parameters
     ----------
@@ -607,12 +606,14 @@ class ClusterNorm(Penalty):
 
     @staticmethod
     def _padded(sigma: NDArray[Any], n_tasks: int) -> Array:
-        """Singular values of all K directions: those that fewer features leave empty may take a share of k too."""
+        """Singular values of all K directions: with d < K, directions without weights may have m > 0 too."""
         return np.concatenate([sigma, np.zeros(n_tasks - len(sigma))])
 
 
 def memberships(roots: Array, spread: float, total: float) -> Array:
-    r"""Minimise :math:`\sum_i \sigma_i^2/(\theta + m_i)` over 0 ≤ m ≤ 1 with Σm = total: m = clip(cσ − θ, 0, 1).
+    r"""Minimise :math:`\sum_i \sigma_i^2/(\theta + m_i)` over 0 ≤ m ≤ 1 with Σm = total.
+
+    The solution is m = clip(cσ − θ, 0, 1).
 
     Parameters
     ----------
@@ -621,7 +622,7 @@ def memberships(roots: Array, spread: float, total: float) -> Array:
     spread : float
         θ ≥ 0.
     total : float
-        Sum of the m_i, at most K.
+        Sum of the m_i; at most K.
 
     Examples
     --------
@@ -632,8 +633,8 @@ def memberships(roots: Array, spread: float, total: float) -> Array:
     size = float(roots.max(initial=0.0))
     if total >= K or size == 0.0:
         return np.full(K, total / K)
-    sigma = np.maximum(roots / size, 1e-15)  # a floor: directions without weights take what is left over
-    # The sum of the m_i is piecewise linear in c, so that c lies on a line between two of the corners.
+    sigma = np.maximum(roots / size, 1e-15)  # with this floor, directions without weights get the rest of the total
+    # The sum of the m_i is piecewise linear in c. The solution c lies on a line between two corners.
     corners = np.sort(np.concatenate([spread / sigma, (1.0 + spread) / sigma]))
     sums = np.clip(corners[:, None] * sigma - spread, 0.0, 1.0).sum(axis=1)
     m = np.clip(float(np.interp(total, sums, corners)) * sigma - spread, 0.0, 1.0)
