@@ -1,4 +1,4 @@
-"""The graphical lasso: a sparse precision matrix from a covariance, certified."""
+"""The graphical lasso: a sparse precision matrix from a covariance matrix, with a certificate."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The classes, which need scikit-learn, imported on first use."""
+        """Import the classes on their first use, since they need scikit-learn."""
         if name not in {"GraphicalLasso", "GraphicalLassoCV"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from mssl.glasso import estimators

@@ -1,4 +1,4 @@
-"""The graphical lasso as scikit-learn has it: a covariance estimator, and one that chooses its penalty."""
+"""The graphical lasso with scikit-learn's interface: an estimator with a given penalty, and one that selects it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mssl.kernels.threads import SingleThreaded
 
 
 class _GraphicalLasso(SingleThreaded, EmpiricalCovariance):
-    """What both share: scores, errors and distances are those of scikit-learn's covariance estimators."""
+    """Base of both estimators. Scores, errors and distances are those of scikit-learn's covariance estimators."""
 
     store_precision = True
     tol: float
@@ -39,39 +39,39 @@ class _GraphicalLasso(SingleThreaded, EmpiricalCovariance):
         return S
 
     def _read(self, X: Any) -> tuple[Array, Any]:
-        """Rows in double precision, and the type they came in: that of the answers."""
+        """The rows in double precision, and the type of the input, which is also the type of the results."""
         X = validate_data(self, X, ensure_min_features=2, ensure_min_samples=2, dtype=[np.float64, np.float32])
         return X.astype(np.float64, copy=False), X.dtype
 
     def _keep(self, S: Array, alpha: float, dtype: Any) -> None:
         result = _solve(S, alpha, self.tol, self.max_iter)
-        found = (self.location_, result.covariance, result.precision)
-        self.location_, self.covariance_, self.precision_ = (values.astype(dtype, copy=False) for values in found)
+        arrays = (self.location_, result.covariance, result.precision)
+        self.location_, self.covariance_, self.precision_ = (values.astype(dtype, copy=False) for values in arrays)
         self.n_iter_ = result.n_iter
         self.costs_ = [(result.objective, result.gap)]
 
 
 @dataclass(eq=False, repr=False)
 class GraphicalLasso(_GraphicalLasso):
-    r"""Sparse precision matrix of the rows of X, certified; in the place of ``sklearn.covariance.GraphicalLasso``.
+    r"""Sparse precision matrix of the rows of X, a replacement for ``sklearn.covariance.GraphicalLasso``.
 
     .. math:: \min_{\Omega \succ 0}\; \operatorname{tr}(S\Omega) - \log\det\Omega + \alpha\sum_{i\ne j}|\Omega_{ij}|
 
-    As in scikit-learn the diagonal is not penalised. Its parameters ``mode``, ``enet_tol`` and ``eps`` tune an
-    algorithm that is not used here, so they do not exist.
+    As in scikit-learn, the diagonal is not penalised. The parameters ``mode``, ``enet_tol`` and ``eps`` of scikit-learn
+    do not exist, since they belong to another algorithm. Every result has a certificate, the duality gap.
 
     Parameters
     ----------
     alpha : float, default=0.01
-        Price of an edge, ≥ 0; the larger, the sparser the precision.
+        Price of an edge, ≥ 0. A larger value gives a sparser precision.
     covariance : "precomputed" or None, default=None
-        "precomputed" says that X is a covariance matrix.
+        If "precomputed", X is a covariance matrix.
     tol : float, default=1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which to stop.
     max_iter : int, default=1000
-        Most sweeps.
+        Largest number of sweeps.
     verbose : int, default=0
-        1 prints the certificate that was reached.
+        If 1, the certificate is printed.
     assume_centered : bool, default=False
         Whether the columns of X have mean zero already.
 
@@ -80,11 +80,11 @@ class GraphicalLasso(_GraphicalLasso):
     location_ : ndarray of shape (p,)
         Means of the columns.
     covariance_, precision_ : ndarrays of shape (p, p)
-        The estimate and its inverse, which has exact zeros; float32 where X is.
+        The estimate and its inverse, which has exact zeros; float32 if X is float32.
     n_iter_ : int
-        Sweeps.
+        Number of sweeps.
     costs_ : list of (float, float)
-        Objective and duality gap at the end: the objective is at most the gap above its minimum.
+        Objective and duality gap at the end. The objective exceeds its minimum by at most the gap.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -115,7 +115,7 @@ class GraphicalLasso(_GraphicalLasso):
 
         Parameters
         ----------
-        X : array of shape (n, p), or (p, p) where the covariance is precomputed
+        X : array of shape (n, p), or (p, p) for a precomputed covariance
             Rows of observations, or their covariance.
         y : ignored
             Not used.
@@ -140,33 +140,34 @@ class GraphicalLasso(_GraphicalLasso):
 
 @dataclass(eq=False, repr=False)
 class GraphicalLassoCV(_GraphicalLasso):
-    r"""Graphical lasso whose penalty is chosen by cross-validation; in the place of scikit-learn's.
+    r"""Graphical lasso with a cross-validated penalty, a replacement for scikit-learn's ``GraphicalLassoCV``.
 
-    A grid of penalties from :math:`\alpha_{\max}` (an empty graph) down to a hundredth of it is scored by the
-    log-likelihood of the test rows, then refined around the best one, as in scikit-learn. Unlike there,
-    ``assume_centered`` holds within the folds too, and the score of no penalty at all is measured like the others.
+    The log-likelihood of the test rows scores a grid of penalties from :math:`\alpha_{\max}` (an empty graph) to a
+    hundredth of it. The grid is then refined around the best penalty, as in scikit-learn. Unlike in scikit-learn,
+    ``assume_centered`` applies within the folds too, and the penalty 0 is scored like all others.
 
     Parameters
     ----------
     alphas : int or array, default=4
-        Points of each grid, or the penalties themselves, which are then not refined.
+        Number of points of each grid, or the penalties themselves, which are then not refined.
     n_refinements : int, default=4
-        How often the grid is refined.
+        Number of refinements of the grid.
     cv : int, splitter or iterable of (train, test), default=None
-        As for scikit-learn; None is five folds.
+        As in scikit-learn; None means five folds.
     tol, max_iter, assume_centered
         As for :class:`GraphicalLasso`.
     n_jobs : int, optional
-        Workers, as for joblib.
+        Number of workers, as in joblib.
     verbose : int, default=0
-        1 prints one line a refinement.
+        If 1, one line per refinement is printed.
 
     Attributes
     ----------
     alpha_ : float
-        The penalty that was chosen.
+        The selected penalty.
     cv_results_ : dict
-        ``alphas`` (falling, and 0 at the end), ``split0_test_score`` …, ``mean_test_score``, ``std_test_score``.
+        ``alphas`` (in descending order, with 0 at the end), ``split0_test_score`` …, ``mean_test_score``,
+        ``std_test_score``.
     location_, covariance_, precision_, n_iter_, costs_, n_features_in_, feature_names_in_
         As for :class:`GraphicalLasso`.
 
@@ -191,14 +192,14 @@ class GraphicalLassoCV(_GraphicalLasso):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Choose the penalty by cross-validation, and estimate the precision of all rows with it.
+        """Select the penalty by cross-validation, then estimate the precision from all rows.
 
         Parameters
         ----------
         X : array of shape (n, p)
             Rows of observations.
         y : ignored
-            Not used, but for splitters that ask for it.
+            Not used, except by splitters that need it.
 
         Returns
         -------
@@ -238,7 +239,7 @@ class GraphicalLassoCV(_GraphicalLasso):
         return self
 
     def _fold(self, train: Array, test: Array) -> tuple[Array, Array]:
-        """Covariances of a training and a test part."""
+        """The covariances of the training rows and of the test rows."""
         first, second = (empirical_covariance(part, assume_centered=self.assume_centered) for part in (train, test))
         return first, second
 
@@ -247,18 +248,18 @@ class GraphicalLassoCV(_GraphicalLasso):
         top = float(np.abs(S - np.diag(np.diag(S))).max())
         if top == 0:
             raise DataError(
-                "X has uncorrelated columns only; every penalty then gives the same answer. Give one: alphas=[0.1]."
+                "X has uncorrelated columns only; every penalty gives the same result. Give one: alphas=[0.1]."
             )
         return np.geomspace(top, 0.01 * top, count)
 
 
 def _path_scores(train: Array, test: Array, alphas: Array, tol: float, max_iter: int) -> list[float]:
-    """Log-likelihoods of a test part along falling penalties, each fit from the one before."""
-    found, result = [], None
+    """Log-likelihoods of the test rows along decreasing penalties. Each fit starts at the previous one."""
+    scores, result = [], None
     for alpha in alphas:
         result = _solve(train, float(alpha), tol, max_iter, result)
-        found.append(float(log_likelihood(test, result.precision)))
-    return found
+        scores.append(float(log_likelihood(test, result.precision)))
+    return scores
 
 
 def _solve(

@@ -5,8 +5,8 @@ r"""The graphical lasso: a sparse precision matrix from a covariance matrix, wit
 
 Its dual is :math:`\max_U \log\det(S' + U) + p` over :math:`|U_{ij}| \le \Lambda_{ij}`, :math:`U_{ii} = 0`, with
 :math:`S' = S + \operatorname{diag}(e)`; every dual point bounds how far a given Ω is from the optimum.
-All work is done after scaling S' to a unit diagonal, which is an exact change of variables, so the units and the
-magnitude of S do not matter.
+The solvers first scale S' to a unit diagonal, which is an exact change of variables. The result therefore does not
+depend on the units and the magnitude of S.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ UNBOUNDED = (
     "be computed. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; if "
     "max_iter is small, raise it first."
 )
-ROUNDING = 1e-13  # a gap below this times p, and a slope of the objective below it, is rounding: no use to go on
-# Sweeps for one of the larger penalties that lead to the answer: those that succeed take a tenth. ADMM iterations after
-# a failed descent in which the gap must fall by a tenth; a smaller max_iter asks for an unfinished ADMM, which
-# descent does not complete.
+ROUNDING = 1e-13  # a gap below this times p, or a slope of the objective below this, counts as rounding
+# Limit of the sweeps for each of the larger penalties on the way to the given one; those that succeed take a tenth of
+# it. It is also the number of ADMM iterations after a failed descent in which the gap must fall by a tenth. If max_iter
+# is smaller, an ADMM that has not converged is returned without a descent after it.
 PATIENCE = 200
-LOOK = 10  # ADMM iterations between two looks at the certificate, which costs as much as a few of them
-UNBALANCED = 5.0  # ADMM's step is doubled or halved where its two residuals differ by more than this factor
-_RELAXATION = 1.6  # of ADMM: 1 is none, and beyond 1.8 it takes more iterations again
-_FALL = 0.9  # share of its smallest value to which the gap must fall while the patience lasts
+LOOK = 10  # number of ADMM iterations between two certificates, each of which costs as much as a few iterations
+UNBALANCED = 5.0  # the step of ADMM is doubled or halved if its two residuals differ by more than this factor
+_RELAXATION = 1.6  # over-relaxation of ADMM: 1 means none, and values beyond 1.8 take more iterations again
+_FALL = 0.9  # the gap must fall to this share of its smallest value within the patience
 
 
 class GlassoStatus(StrEnum):
-    """How a graphical lasso ended."""
+    """The status with which a graphical lasso ended."""
 
     CONVERGED = "converged"
     MAX_ITER = "max_iter"
@@ -58,29 +58,29 @@ _CONVERGED = GlassoStatus.CONVERGED
 
 @dataclass(frozen=True, eq=False)
 class GraphicalLassoResult:
-    """A precision matrix and what is known about it.
+    """A precision matrix with its inverse and its certificate.
 
     Attributes
     ----------
     precision : ndarray of shape (p, p)
-        Ω, symmetric positive definite, with exact zeros where there is no edge; float32 where S is, rounded from the
-        doubles that all else is about.
+        Ω, symmetric positive definite, with exact zeros for pairs without an edge. If S is float32, Ω is rounded to
+        float32; all other attributes belong to Ω before rounding.
     covariance : ndarray of shape (p, p)
         The inverse of Ω.
     gap : float
-        Duality gap: the objective is at most this far from its minimum.
+        Duality gap. The objective exceeds its minimum by at most this number.
     objective : float
         tr(SΩ) − log det Ω + Σ_{i≠j} Λ_ij|Ω_ij| + Σ_i e_i Ω_ii.
     status : GlassoStatus
-        ``"converged"``, ``"max_iter"``, or ``"stalled"`` where rounding forbids (much) smaller gaps.
+        ``"converged"``, ``"max_iter"``, or ``"stalled"`` if rounding prevents a much smaller gap.
     n_iter : int
-        Sweeps and ADMM iterations of the component that needed most.
+        Number of sweeps and ADMM iterations, for the component that needed most.
     components : ndarray of shape (p,)
-        Label of the connected component of each variable, as found by screening.
+        Label of the connected component of each variable, from screening.
     log_determinant : float
         log det Ω.
     dual : ndarray of shape (p, p) or None
-        A point S' + U of the dual problem, which proves the bound; None where ADMM gave the answer.
+        A point S' + U of the dual problem, which proves the bound; None if ADMM gave the result.
     """
 
     precision: Array
@@ -102,7 +102,7 @@ class GraphicalLassoResult:
         gap: float = np.inf,
         objective: float = np.inf,
     ) -> GraphicalLassoResult:
-        """A matrix and its inverse, about which nothing else need be known yet."""
+        """A result from a matrix and its inverse; the gap and the objective are optional."""
         if log_determinant is None:
             log_determinant = float(np.linalg.slogdet(precision)[1])
         status = GlassoStatus.CONVERGED if gap < np.inf else GlassoStatus.MAX_ITER
@@ -110,7 +110,7 @@ class GraphicalLassoResult:
         return cls(precision, covariance, gap, objective, status, 0, components, log_determinant)
 
     def of_type(self, kind: type[np.floating[Any]]) -> GraphicalLassoResult:
-        """The same with matrices of another type; what was certified of float32 matrices is not of other ones."""
+        """The same result with matrices of another type. The conversion from float32 drops the certificate."""
         if self.precision.dtype == kind:
             return self
         precision, covariance = self.precision.astype(kind), self.covariance.astype(kind)
@@ -122,10 +122,11 @@ class GraphicalLassoResult:
 
 
 class Problem(NamedTuple):
-    """A graphical lasso as the kernels take it.
+    """A graphical lasso in the form for the kernels.
 
-    ``S`` and ``L`` are symmetric arrays in row order. An edge costs its entry of ``L``, infinite where it is forbidden.
-    Where ``L`` is None it costs ``alpha``, which is 1 otherwise. ``e`` is the price of the diagonal.
+    ``S`` and ``L`` are symmetric arrays in row order. The price of an edge is its entry of ``L``, which is infinite for
+    a forbidden edge; ``alpha`` is then 1. If ``L`` is None, the price of every edge is ``alpha``. ``e`` is the price of
+    the diagonal.
     """
 
     S: Array
@@ -135,7 +136,7 @@ class Problem(NamedTuple):
 
     @property
     def variances(self) -> Array:
-        """The diagonal of S', which must be positive."""
+        """The diagonal of S'. An error is raised unless it is positive."""
         with np.errstate(over="ignore"):
             variances: Array = self.S.diagonal() + self.e
         if not (variances > 0).all():
@@ -172,7 +173,7 @@ def graphical_lasso(
     Parameters
     ----------
     S : array of shape (p, p)
-        Covariance (or any symmetric matrix for which the problem is bounded). Of float32 the answer is float32.
+        Covariance (or any symmetric matrix for which the problem is bounded). If S is float32, so is the result.
     alpha : float
         Strength of the penalty, ≥ 0.
     penalize_diagonal : bool
@@ -180,20 +181,20 @@ def graphical_lasso(
     diagonal_penalty : float or array of shape (p,), optional
         The e_i themselves; overrides `penalize_diagonal`.
     weights : array of shape (p, p), optional
-        The a_ij ≥ 0, symmetric; 0 leaves an edge free. All ones by default.
+        The a_ij ≥ 0, symmetric; an edge with weight 0 has no penalty. All ones by default.
     zeros : bool array of shape (p, p), optional
         True forbids an edge.
     solver : {"bcd", "admm"}
-        Dual block coordinate descent (fast), or the alternating direction method of multipliers. Where that is not
-        accurate enough after `max_iter` iterations, as with small penalties, descent gives the answer.
+        Dual block coordinate descent (fast), or the alternating direction method of multipliers. If the latter is not
+        accurate enough after `max_iter` iterations, as with small penalties, descent follows.
     tol : float
         Stop when the gap is at most tol · max(1, abs(objective)).
     max_iter : int
-        Most sweeps per component, and as many ADMM iterations where these do not reach the gap.
+        Largest number of sweeps per component, and of the ADMM iterations that follow if the gap is too large.
     warm_start : GraphicalLassoResult, optional
         A solution of a nearby problem. The result is never worse than that start.
     check : bool
-        False skips validation: S and the weights must then be symmetric, finite float64 arrays.
+        If False, the input is not validated: S and the weights must be symmetric, finite float64 arrays.
 
     Returns
     -------
@@ -202,8 +203,9 @@ def graphical_lasso(
     Notes
     -----
     The matrix is split into the connected components of :math:`|S_{ij}| > \Lambda_{ij}` [2]_ [3]_; each is solved
-    by block coordinate descent on the dual [1]_, or by ADMM [4]_, §6.5. If the gap is not reached, the descent is
-    tightened, then ADMM continues from there, and at last a `ConvergenceWarning` reports the gap that was reached.
+    by block coordinate descent on the dual [1]_, or by ADMM [4]_, §6.5. If the gap exceeds the tolerance, the descent
+    continues with a smaller tolerance, and then ADMM continues. If the gap is still too large, a `ConvergenceWarning`
+    reports it.
 
     References
     ----------
@@ -245,18 +247,18 @@ def solve(
     check: bool = False,
     digits: bool = True,
 ) -> GraphicalLassoResult:
-    """:func:`graphical_lasso` without checks of its input and without a warning where it does not converge.
+    """:func:`graphical_lasso` without validation of its input and without a warning if it does not converge.
 
     Parameters
     ----------
     problem : Problem
-        What to minimise.
+        The problem to solve.
     solver, tol, max_iter, warm_start
         As for :func:`graphical_lasso`.
     check : bool
-        Whether a result beyond the range of numbers is an error.
+        Whether to raise an error if the result leaves the range of numbers.
     digits : bool
-        Whether parameters are to be more accurate than the gap requires, where that is cheap.
+        Whether to make Ω more accurate than the gap requires, if that is cheap.
     """
     p = len(problem.S)
     with threads_for(p) if p >= kernels.LAPACK_FROM else nullcontext():  # kernels use no BLAS below
@@ -265,14 +267,14 @@ def solve(
             if result.gap == np.inf:
                 _check_range(result)
                 raise DataError(
-                    "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. "
+                    "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S must be invertible. "
                     "Give alpha > 0 or a diagonal_penalty > 0."
                 )
         elif solver == "admm":
-            start = replace(warm_start or _diagonal(problem), n_iter=0)  # sweeps of an earlier fit do not count
+            start = replace(warm_start or _diagonal(problem), n_iter=0)  # the sweeps of an earlier fit do not count
             result = _alternate(problem, start, tol, max_iter)
             if result.status is GlassoStatus.MAX_ITER and max_iter >= PATIENCE:
-                # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
+                # ADMM has the rate 1 − 1/κ. The condition number κ of the precision is in the thousands if λ is small.
                 ended = _descend(problem, tol, max_iter, None, digits)
                 if ended.status is _CONVERGED:
                     result = replace(ended, n_iter=result.n_iter + ended.n_iter)
@@ -282,7 +284,7 @@ def solve(
                 stalled = replace(result, status=GlassoStatus.STALLED)
                 within = result.gap <= ROUNDING * p
                 result = stalled if within else _alternate(problem, result, tol, max_iter, PATIENCE)
-    if check and result.dual is None:  # compiled answers are within it
+    if check and result.dual is None:  # compiled results are always within the range
         _check_range(result)
     return result if warm_start is None else _not_worse(result, warm_start, problem)
 
@@ -301,10 +303,10 @@ def graphical_lasso_gap(
 ) -> tuple[float, float]:
     r"""Duality gap and objective of a given positive definite Ω.
 
-    With :math:`\Sigma = \Omega^{-1}`, the dual point has
+    With :math:`\Sigma = \Omega^{-1}`, one dual point has
     :math:`U_{ij} = \Lambda_{ij}\operatorname{sign}(\Omega_{ij})` on the support and
-    :math:`\operatorname{clip}(\Sigma - S', \pm\Lambda)` off it, or the clipped one everywhere, drawn towards a known
-    interior point until S' + U is positive definite; the better of the two counts.
+    :math:`\operatorname{clip}(\Sigma - S', \pm\Lambda)` elsewhere. The other one is clipped everywhere. Both are moved
+    towards a known interior point until S' + U is positive definite, and the better one counts.
 
     Parameters
     ----------
@@ -313,12 +315,12 @@ def graphical_lasso_gap(
     precision : array of shape (p, p)
         Symmetric positive definite Ω.
     known : GraphicalLassoResult, optional
-        A result with this very precision; its inverse and determinant are then not computed again.
+        A result whose ``precision`` is the same array. Its inverse and determinant are then not computed again.
 
     Returns
     -------
     gap : float
-        Upper bound on objective − minimum; ``inf`` if Ω uses a forbidden edge or no dual point is known.
+        Upper bound of objective − minimum; ``inf`` if Ω has a forbidden edge or no dual point is known.
     objective : float
         Value of the objective at Ω.
 
@@ -337,7 +339,7 @@ def graphical_lasso_gap(
 
 
 def gap_of(problem: Problem, omega: Array, known: GraphicalLassoResult | None) -> tuple[float, float]:
-    """:func:`graphical_lasso_gap` without checks of its input."""
+    """:func:`graphical_lasso_gap` without validation of its input."""
     with threads_for(len(omega)):
         point = _certified(problem, omega, known)
     if point is None:
@@ -350,14 +352,14 @@ def gap_of(problem: Problem, omega: Array, known: GraphicalLassoResult | None) -
 def _certified(
     problem: Problem, omega: Array, known: GraphicalLassoResult | None = None
 ) -> GraphicalLassoResult | None:
-    """Ω with its inverse, gap and objective; None where it is not positive definite."""
+    """Ω with its inverse, gap and objective; None if it is not positive definite."""
     if known is None:
         root = np.sqrt(np.maximum(omega.diagonal(), 0.0))
         units = np.outer(root, root)
         if not (units > 0).all():
             return None
         triangle, info = dpotrf((omega / units).T, lower=0)
-        if info or not (triangle.diagonal() > 0).all():  # LAPACK lets NaN pass
+        if info or not (triangle.diagonal() > 0).all():  # LAPACK does not report NaN
             return None
         log_determinant = 2.0 * float(np.log(triangle.diagonal() * root).sum())
         half = np.tril(dpotri(triangle, lower=0, overwrite_c=1)[0].T)
@@ -370,7 +372,7 @@ def _certified(
 
 @np.errstate(over="ignore", invalid="ignore")
 def _diagonal(problem: Problem) -> GraphicalLassoResult:
-    """A start of which no gap is known."""
+    """The diagonal start, without a gap."""
     variances = problem.variances
     return GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances), -float(np.log(variances).sum()))
 
@@ -378,7 +380,7 @@ def _diagonal(problem: Problem) -> GraphicalLassoResult:
 def _descend(
     problem: Problem, tol: float, max_iter: int, start: GraphicalLassoResult | None, digits: bool
 ) -> GraphicalLassoResult:
-    """The compiled descent; where every start of it breaks down, from the solutions for larger penalties."""
+    """The compiled descent. If it fails from every start, it starts at the solutions for larger penalties."""
     warm = None if start is None else (plain(start.precision), plain(start.covariance))
     result = _compiled(problem, tol, max_iter, warm, digits)
     if result.gap < np.inf or result.n_iter >= max_iter:
@@ -400,7 +402,7 @@ def _descend(
 def _compiled(
     problem: Problem, tol: float, max_iter: int, warm: tuple[Array, Array] | None, digits: bool
 ) -> GraphicalLassoResult:
-    """What compiled calls find; the inverse of the diagonal, without a gap, where that is nothing."""
+    """The result of compiled calls. If they fail, it is the inverse of the diagonal without a gap."""
     accuracy = tol
     for _ in range(3):
         ended, answers, labels, facts = kernels.graph_lasso(*problem, accuracy, max_iter, warm, digits=digits)
@@ -413,7 +415,7 @@ def _compiled(
         status = _CONVERGED if gap <= tol * size else GlassoStatus.MAX_ITER
         if ended != kernels.DONE or status is _CONVERGED:
             break
-        # The accuracy was relative to an objective of another size.
+        # The accuracy was relative to an objective of another size, so the tolerance is adapted.
         warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * size / gap
     bounds = (gap, objective, status, int(sweeps), labels, log_determinant)
     return GraphicalLassoResult(answers[0], answers[1], *bounds, answers[2])
@@ -425,7 +427,7 @@ def _alternate(
 ) -> GraphicalLassoResult:
     """Over-relaxed ADMM with an adaptive step from a start, in units in which S' has a unit diagonal.
 
-    After ``patience`` iterations in which the gap did not fall by a tenth it ends as stalled, with the best point met.
+    If the gap does not fall by a tenth within ``patience`` iterations, ADMM ends as stalled with its best point.
     """
     p, root = len(problem.S), np.sqrt(problem.variances)
     units, constant = np.outer(root, root), 2.0 * float(np.log(root).sum())
@@ -479,7 +481,7 @@ def _alternate(
 
 @np.errstate(over="ignore", invalid="ignore")
 def _not_worse(result: GraphicalLassoResult, start: GraphicalLassoResult, problem: Problem) -> GraphicalLassoResult:
-    """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
+    """The result, or the start if its objective is lower. The dual bound of the result certifies both."""
     (S, alpha, L, e), omega = problem, start.precision
     off = omega - np.diag(omega.diagonal())
     penalties = np.multiply(alpha if L is None else L, np.abs(off), where=off != 0, out=np.zeros_like(off))
@@ -513,7 +515,7 @@ def _warn(result: GraphicalLassoResult, tol: float, max_iter: int, solver: str) 
 
 
 def _check_range(result: GraphicalLassoResult) -> None:
-    """Raise where Ω has left the range of numbers; its largest entry is on the diagonal."""
+    """Raise an error if Ω leaves the range of numbers. Its largest entry is on the diagonal."""
     diagonal = result.precision.diagonal()
     if not (diagonal.min() > 0 and diagonal.max() < np.inf):
         raise DataError(
@@ -523,7 +525,7 @@ def _check_range(result: GraphicalLassoResult) -> None:
 
 
 def _covariance(values: ArrayLike) -> Array:
-    """S as a float64 array in row order, finite, symmetric and without negative variances, or an error."""
+    """Convert S to a float64 array in row order. It must be finite and symmetric, without negative variances."""
     if isinstance(values, np.ndarray) and type(values) is np.ndarray and values.dtype == np.float64:
         square = values.ndim == 2 and 0 < values.shape[0] == values.shape[1]
         if square and values.flags.c_contiguous and kernels.is_covariance(values):
@@ -535,7 +537,7 @@ def _covariance(values: ArrayLike) -> Array:
 
 
 def _square(values: ArrayLike, name: str, p: int | None = None) -> Array:
-    """A symmetric, finite, non-empty float64 copy, of p rows where that is given, or an error."""
+    """Copy a matrix to float64. It must be symmetric, finite and not empty, with p rows if p is given."""
     try:
         given = np.asarray(values)
         if given.dtype.kind == "c":
@@ -564,7 +566,7 @@ def _square(values: ArrayLike, name: str, p: int | None = None) -> Array:
 
 
 def _mask(values: ArrayLike, p: int) -> Mask:
-    """Forbidden edges as a symmetric matrix of True and False (or 1 and 0), or an error."""
+    """Convert the forbidden edges to a mask. They must be a symmetric matrix of True and False (or 1 and 0)."""
     try:
         mask = np.asarray(values)
     except ValueError:
@@ -587,7 +589,7 @@ def _problem(
     *,
     check: bool,
 ) -> Problem:
-    """The problem, validated unless `check` is False."""
+    """The problem; its input is validated unless `check` is False."""
     if check:
         check_number("alpha", alpha if type(alpha) is float else np.asarray(alpha)[()], low=0)
         S = _covariance(S)
