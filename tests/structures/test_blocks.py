@@ -200,5 +200,5 @@ def test_searches_of_many_tasks(few_are_many):
 
 def test_a_large_component_is_announced(monkeypatch, few_are_many):
     monkeypatch.setattr(blocks, "DENSE_UP_TO", 10)
-    with pytest.warns(UserWarning, match=r"joins \d+ of 80 tasks.*raise graph_penalty"):
+    with pytest.warns(UserWarning, match=r"joins \d+ of 80 tasks.*Raise graph_penalty"):
         MSSLRegressor(0.2).fit(DATA.X, DATA.y, tasks=DATA.tasks)

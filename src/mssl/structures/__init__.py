@@ -1,4 +1,4 @@
-"""What relates the tasks: given, or learned with the weights."""
+"""Structures, which relate the tasks. They are given, or learned together with the weights."""
 
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take every name
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
         """The name of version 0.1 for :class:`StructureScale`."""

@@ -1,12 +1,12 @@
-r"""The contract of a structure: what relates the tasks, and how it is learned from the rows of Q.
+r"""The interface of a structure, which relates the tasks and may be learned from the rows of Q.
 
 A structure adds to the objective a term over the task precision :math:`\Omega`,
 
 .. math:: \tfrac12 \operatorname{tr}(Q\,\eta\Omega\,Q^\top) + g(\Omega),
 
-where Q is W (r = d rows) or the residuals E (r = n rows). A structure knows what it relates, whether it is
-learned, its first Ω, the moment S of Q, the best Ω for a moment, how far a given Ω is from that, the coupling and the
-graph that Ω stands for. Code outside this package does not depend on the class of a structure.
+where Q is W (r = d rows) or the residuals E (r = n rows). A structure defines what Q is, whether Ω is learned, the
+first Ω, the moment S of Q, the best Ω for a moment, the gap of a given Ω, the coupling, and the graph of Ω. Code
+outside this package does not depend on the class of a structure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mssl.penalties import Penalty
 
 
 def numeric(value: Any, name: str) -> Array:
-    """A parameter as a new array of numbers, or an error that names it."""
+    """Convert a parameter to a new array of numbers. Errors name the parameter."""
     try:
         return np.array(value, dtype=float)
     except (TypeError, ValueError) as error:
@@ -35,28 +35,28 @@ def numeric(value: Any, name: str) -> Array:
 
 
 def edge_list(edges: Any, name: str) -> list[Any]:
-    """A parameter as a list of edges, or an error that names it; the caller checks the edges themselves."""
+    """Convert a parameter to a list of edges, which the caller checks. Errors name the parameter."""
     if isinstance(edges, str) or not np.iterable(edges):
         raise refused(name, edges, "give a list of pairs of tasks, such as [(0, 1)]")
     return list(edges)
 
 
 def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None) -> Array:
-    """A parameter as a symmetric (K, K) matrix, or an error that names it."""
+    """Convert a parameter to a symmetric (K, K) matrix. Errors name the parameter."""
     matrix = np.array(check_array(name, value, (n_tasks, n_tasks), low=low, remedy=f"There are {n_tasks} tasks."))
     if np.abs(matrix - matrix.T).max() > 1e-8 * np.abs(matrix).max():
-        raise refused(name, matrix, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
+        raise refused(name, matrix, "it is not symmetric", "If the difference is rounding, give (A + A.T) / 2.")
     return np.asarray((matrix + matrix.T) / 2)
 
 
 def edge_range(n_tasks: int) -> str:
-    """Which edges ``n_tasks`` tasks can have, for a message."""
+    """The edges that ``n_tasks`` tasks can have, as part of an error message."""
     return f"it is out of range: an edge joins two different numbers from 0 to {n_tasks - 1}, one for each task"
 
 
 @dataclass(frozen=True, eq=False)
 class StructureScale:
-    """Constants that a structure gets once, before the first step; they stay fixed, so that F is one function.
+    """Constants of a structure. They are set before the first step and stay fixed, so that F does not change.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class StructureScale:
     variances : ndarray of shape (K,)
         v, the mean square of each column of Q at the diagonal fixed point.
     sampling_variances : ndarray of shape (K,)
-        How uncertain a coefficient of each task is by sampling alone; the unit of the variance floor.
+        Variance of a coefficient of each task by sampling alone; the unit of the variance floor.
     noise : float
         Geometric mean of the tasks' noise variances.
     """
@@ -82,7 +82,7 @@ class StructureScale:
 
     @cached_property
     def kept(self) -> dict[Any, Any]:
-        """What structures work out from these constants once; not saved."""
+        """Values that structures compute once from these constants; they are not saved."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,20 +91,20 @@ class StructureScale:
 
 @dataclass(frozen=True, eq=False)
 class StructureStep:
-    """A task precision and what is known about it.
+    """A task precision with its inverse, its value and its gap.
 
     Attributes
     ----------
     precision : ndarray or csr_array of shape (K, K)
         Ω with exact zeros where there is no edge.
     covariance : ndarray or csr_array of shape (K, K), or None
-        Its inverse; None where Ω is singular.
+        The inverse of Ω; None if Ω is singular.
     value : float
-        The structure's whole share of F at the moment it was computed for.
+        The structure's share of F, for the moment with which it was computed.
     gap : float
-        Bound of F(Ω) − min F over Ω at that moment; 0 for a fixed structure.
+        Bound of F(Ω) − min F over Ω for this moment; 0 for a fixed structure.
     warm : Any
-        Whatever makes the next update cheaper.
+        State from which the next update starts.
     """
 
     precision: TaskMatrix
@@ -115,38 +115,38 @@ class StructureStep:
 
 
 class Structure(BaseEstimator, ABC):
-    """Base of all structures; parameters are searchable as ``structure__name``."""
+    """Base class of all structures. A search can set their parameters as ``structure__name``."""
 
     relates: str = "coef"
-    """What Q is: "coef" (the weights), "residual", or "pooled" (one weight vector for all tasks)."""
+    """The kind of Q: "coef" (the weights), "residual", or "pooled" (one weight vector for all tasks)."""
     learned: bool = False
-    """Whether Ω is learned; where it is given, one weight step is the whole fit."""
+    """Whether Ω is learned. If it is given, one weight step is the whole fit."""
     joint: bool = True
-    """Whether weights and Ω minimise one objective F, which then certifies the fit."""
+    """Whether weights and Ω minimise one objective F. The fit then has a certificate."""
     starts_diagonal: bool = False
-    """Whether F's constants are those of the diagonal fixed point, from which the fit then starts."""
+    """Whether the diagonal fixed point gives the constants of F and the start of the fit."""
     prices_edges: bool = False
-    """Whether the parameter ``alpha`` is λ, the price of an edge: paths, limits and stability selection need one."""
+    """Whether the parameter ``alpha`` is λ, the price of an edge. Paths, limits and stability selection need it."""
     compiled: bool = False
-    """Whether compiled rounds know its step: the graphical lasso of :meth:`moment` at :meth:`prices`."""
+    """Whether compiled rounds can take its step, the graphical lasso of :meth:`moment` at :meth:`prices`."""
     shrinkage: float = 0.0
-    """ν/r, how far S is shrunk towards its diagonal."""
+    """ν/r, the strength with which S is shrunk towards its diagonal."""
     correlation: str = "pearson"
-    """How the rows of Q are compared: by their products, or by "spearman" or "kendall" ranks."""
+    """The correlation of the rows of Q: "pearson", or the ranks "spearman" or "kendall"."""
     edges: Any = None
-    """What is known about the edges of a learned graph."""
+    """Prior knowledge about the edges of a learned graph."""
     lacks_graph: bool = False
-    """Whether the graph over the tasks that it needs was not given."""
+    """Whether the structure needs a graph over the tasks and the user gave none."""
     free_units: bool = False
-    """Whether F is the same function whatever the units of the targets are, up to a constant."""
+    """Whether F does not depend on the units of the targets, up to a constant."""
 
     @property
     def needs_variances(self) -> bool:
-        """Whether F's constants need noise, signal and sampling variances of the tasks."""
+        """Whether the constants of F depend on the noise, signal and sampling variances of the tasks."""
         return self.learned
 
     def shares_start(self, other: Structure) -> bool:
-        """Whether fits of both start from one point with the same constants, where they differ in λ alone."""
+        """Whether two structures that differ in λ alone have the same start and the same constants."""
         return type(self) is type(other) and (self.starts_diagonal or not self.prices_edges)
 
     @property
@@ -155,7 +155,7 @@ class Structure(BaseEstimator, ABC):
         return 1.0
 
     def check(self, n_tasks: int) -> None:
-        """Raise where the parameters do not fit this many tasks."""
+        """Raise an error if the parameters are not valid for this number of tasks."""
         return
 
     def floors(self, scale: StructureScale) -> Array:
@@ -171,39 +171,42 @@ class Structure(BaseEstimator, ABC):
         """The first Ω."""
 
     def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
-        """S from Q, given as (K, r); ``mean_spread`` is what the uncertainty of a shared mean adds to every entry."""
+        """The moment S of Q, which has shape (K, r).
+
+        ``mean_spread`` is the variance of a shared mean, which is added to every entry.
+        """
         return Q @ Q.T / scale.n_rows
 
     def normalised_rows(self, scale: StructureScale) -> float:
-        """How many rows of Q enter with the prior's normaliser: all where Ω is learned, none where it is fixed."""
+        """The number of rows of Q in the normaliser of the prior: all if Ω is learned, none if it is fixed."""
         return scale.n_rows if self.learned else 0
 
     @abstractmethod
     def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
-        """The same Ω, with value and gap at another moment."""
+        """The same Ω, with its value and gap for another moment."""
 
     def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         """The best Ω for the moment S, to the absolute gap ``tol`` in units of F."""
         return self.certify(S, step, scale)
 
     def found(self, scale: StructureScale, step: StructureStep, log_determinant: float) -> StructureStep:
-        """An Ω that compiled rounds found, with what makes the next update cheaper."""
+        """An Ω from compiled rounds, with the state from which the next update starts."""
         return step
 
     def profile(self) -> Penalty | None:
-        """The penalty of the weights that is left with Ω at its best, where that is convex and known."""
+        """The penalty on the weights after minimising over Ω, if it is convex and known; otherwise None."""
         return None
 
     def edge_scales(self, scale: StructureScale) -> Array:
-        """a, what one unit of λ means for each edge; 0 where edges have no price."""
+        """a, the factor of λ in the price of each edge; 0 for structures without prices."""
         return np.zeros((scale.n_tasks, scale.n_tasks))
 
     def prices(self, scale: StructureScale) -> tuple[Array, Array]:
-        """What an edge and an entry of the diagonal cost, (K, K) and (K,); infinite for a forbidden edge."""
+        """The prices of the edges, (K, K), and of the diagonal, (K,). The price of a forbidden edge is infinite."""
         return self.edge_scales(scale), self.floors(scale)
 
     def lambda_max(self, S: Moment, scale: StructureScale) -> float:
-        """The least λ at which the diagonal Ω is the best one for the moment S."""
+        """The smallest λ for which the diagonal Ω is optimal at the moment S."""
         return lambda_max(S, self.edge_scales(scale))
 
     def graph(self, step: StructureStep) -> TaskMatrix:
@@ -211,7 +214,7 @@ class Structure(BaseEstimator, ABC):
         return step.precision
 
     def couple(self, step: StructureStep, mean_variance: float = 0.0) -> Coupling:
-        """The quadratic form ηΩ (with a shared mean) that the weight step sees."""
+        """The quadratic form ηΩ, with a shared mean, as the coupling of the weight step."""
         return Coupling.from_precision(step.precision, self.strength, step.covariance, mean_variance)
 
 

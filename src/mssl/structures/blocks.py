@@ -1,9 +1,8 @@
-r"""A sparse precision of many tasks, component by component; nothing the size of all pairs of tasks is made.
+r"""A sparse precision of many tasks, computed component by component without a table of all pairs of tasks.
 
-Tasks i and j of different components have no edge, and none is missed: where
-:math:`|S_{ij}| \le \Lambda_{ij}` for all pairs between two sets of tasks, the best Ω is zero between them
-(Witten, Friedman & Simon 2011). S is formed in panels of rows, of which only the pairs above Λ are kept. Within a
-component S, Ω and its inverse are dense; value and gap of the graphical lasso are sums over components.
+The decomposition is exact: if :math:`|S_{ij}| \le \Lambda_{ij}` for all pairs between two sets of tasks, the best Ω is
+zero between them (Witten, Friedman & Simon 2011). S is formed in panels of rows, and only the pairs above Λ are kept.
+Within a component S, Ω and its inverse are dense. Value and gap of the graphical lasso are sums over components.
 
 References
 ----------
@@ -28,25 +27,25 @@ from mssl._validation import warn
 from mssl.glasso.solver import GraphicalLassoResult, Problem, gap_of, solve
 from mssl.model.task_matrix import DENSE_UP_TO, submatrix
 
-_PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
+_PANEL = 2**22  # number of entries of S that are formed at once (32 MiB): more takes memory, fewer takes time
 
 
 @dataclass(frozen=True, eq=False)
 class PairMoment:
-    r"""S = (QQᵀ/r + ρ + ν diag(v)) / (1 + ν) of many tasks, of which any part is formed when it is needed.
+    r"""The moment S = (QQᵀ/r + ρ + ν diag(v)) / (1 + ν) of many tasks. Parts of it are formed when they are needed.
 
     Attributes
     ----------
     Q : ndarray of shape (K, r)
-        The weights about their mean.
+        The weights less their mean.
     n_rows, mean_spread, shrinkage : float
         r, ρ and ν.
     variances : ndarray of shape (K,)
         v.
     alpha : float
-        λ; an edge costs :math:`\Lambda_{ij} = \lambda a_i a_j`, which decides which pairs may have one.
+        λ; the price of an edge is :math:`\Lambda_{ij} = \lambda a_i a_j`. Pairs with |S_ij| above it may have an edge.
     roots, floors : ndarrays of shape (K,)
-        a, and what the diagonal costs, e.
+        a, and e, the price of the diagonal.
     """
 
     Q: Array
@@ -60,8 +59,8 @@ class PairMoment:
 
     def diagonal(self) -> Array:
         """The diagonal of S."""
-        own = np.einsum("kr,kr->k", self.Q, self.Q) / self.n_rows + self.mean_spread
-        return np.asarray((own + self.shrinkage * self.variances) / (1.0 + self.shrinkage))
+        squares = np.einsum("kr,kr->k", self.Q, self.Q) / self.n_rows + self.mean_spread
+        return np.asarray((squares + self.shrinkage * self.variances) / (1.0 + self.shrinkage))
 
     def block(self, tasks: Index) -> Array:
         """S of some tasks."""
@@ -75,7 +74,7 @@ class PairMoment:
         return Problem(self.block(tasks), 1.0, self.alpha * np.outer(roots, roots), self.floors[tasks])
 
     def _panels(self) -> Iterator[tuple[int, Array]]:
-        """|S_ij| / (a_i a_j) for i < j, some rows from the first one on at a time, zeros elsewhere."""
+        """Panels of |S_ij| / (a_i a_j) for i < j, zeros elsewhere, each with the number of its first row."""
         K, roots = len(self.Q), self.roots
         Z = self.Q / (np.sqrt(self.n_rows * (1.0 + self.shrinkage)) * roots)[:, None]
         level = np.sqrt(self.mean_spread / (1.0 + self.shrinkage)) / roots
@@ -88,7 +87,7 @@ class PairMoment:
 
     @cached_property
     def links(self) -> sparse.csr_array:
-        """The pairs (i, j), i < j, whose price the moment exceeds: those that may get an edge if they are alone."""
+        """The pairs (i, j), i < j, whose moment exceeds their price. Two tasks alone would then have an edge."""
         K, rows, columns = len(self.Q), [], []
         for first, panel in self._panels():
             i, j = np.nonzero(panel > self.alpha)
@@ -98,15 +97,15 @@ class PairMoment:
         return sparse.csr_array((np.ones(len(places[0]), dtype=bool), places), shape=(K, K))
 
     def lambda_max(self) -> float:
-        """The least λ at which no pair exceeds its price."""
+        """The smallest λ at which no pair exceeds its price."""
         return max((float(panel.max(initial=0.0)) for _, panel in self._panels()), default=0.0)
 
 
 def certify(S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_array) -> tuple[float, float]:
-    """Gap and value of the graphical lasso at a precision, of which the inverse is known."""
+    """Gap and value of the graphical lasso at a precision with a known inverse."""
     single, groups = _components(precision, S.links)
-    omega, own = precision.diagonal()[single], S.diagonal()[single] + S.floors[single]
-    share = own * omega
+    omega, variances = precision.diagonal()[single], S.diagonal()[single] + S.floors[single]
+    share = variances * omega
     gap, value = float(np.sum(share - 1.0 - np.log(share))), float(np.sum(share - np.log(omega)))
     for tasks in groups:
         known = _known(precision, covariance, tasks)
@@ -118,23 +117,24 @@ def certify(S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_a
 def update(
     S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_array, solver: str, tol: float
 ) -> tuple[sparse.csr_array, sparse.csr_array, float, float]:
-    """The best precision for a moment to the absolute gap ``tol``, its inverse, gap and value."""
+    """The best precision for a moment up to the absolute gap ``tol``, with its inverse, gap and value."""
     single, groups = _components(precision, S.links)
     largest = max(map(len, groups), default=0)
     if largest > 2 * DENSE_UP_TO:  # tables of gigabytes, and minutes a round
         warn(
-            f"The graph joins {largest} of {len(S.Q)} tasks, whose tables take {40 * largest**2 / 2**30:.1f} GiB and "
-            "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components."
+            f"The graph joins {largest} of {len(S.Q)} tasks; their tables take {40 * largest**2 / 2**30:.1f} GiB, and "
+            "a round takes minutes. Raise graph_penalty (alpha) or variance_floor to get smaller components."
         )
-    own = S.diagonal() + S.floors
-    # The objective of a task alone is 1 + log own: tolerances are relative to the objective, and shared by size.
-    gap, value, total = 0.0, float(np.sum(1.0 + np.log(own[single]))), max(1, sum(map(len, groups)))
+    variances = S.diagonal() + S.floors
+    # The objective of a separate task is 1 + log of its variance. The tolerance of a component is relative to the
+    # objective and proportional to the number of its tasks.
+    gap, value, total = 0.0, float(np.sum(1.0 + np.log(variances[single]))), max(1, sum(map(len, groups)))
     tables: tuple[list[_Entries], list[_Entries]] = (
-        [(single, single, 1.0 / own[single])],
-        [(single, single, own[single])],
+        [(single, single, 1.0 / variances[single])],
+        [(single, single, variances[single])],
     )
     for tasks in groups:
-        size = max(1.0, abs(float(np.sum(1.0 + np.log(own[tasks])))))
+        size = max(1.0, abs(float(np.sum(1.0 + np.log(variances[tasks])))))
         found = solve(
             S.problem(tasks),
             solver=solver,
@@ -146,7 +146,7 @@ def update(
         for table, entries in zip(tables, (found.precision, found.covariance), strict=True):
             i, j = np.nonzero(entries)
             table.append((tasks[i], tasks[j], entries[i, j]))
-    omega, sigma = (_joined(table, len(own)) for table in tables)
+    omega, sigma = (_joined(table, len(variances)) for table in tables)
     return omega, sigma, gap, value
 
 
@@ -154,13 +154,13 @@ _Entries = tuple[Index, Index, Array]
 
 
 def _joined(entries: list[_Entries], n_tasks: int) -> sparse.csr_array:
-    """A matrix from the rows, columns and values of its parts."""
+    """The sparse matrix whose parts have these rows, columns and values."""
     rows, columns, values = (np.concatenate(part) for part in zip(*entries, strict=True))
     return sparse.csr_array((values, (rows, columns)), shape=(n_tasks, n_tasks))
 
 
 def _components(precision: sparse.csr_array, links: sparse.csr_array) -> tuple[Index, list[Index]]:
-    """Tasks that neither an edge nor a link joins to others, and the components of the others."""
+    """The tasks without an edge or a link, and the components of all other tasks."""
     _, labels = connected_components(precision.astype(bool) + links, directed=False)
     order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
     parts = np.split(order, np.cumsum(sizes)[:-1])
@@ -169,5 +169,5 @@ def _components(precision: sparse.csr_array, links: sparse.csr_array) -> tuple[I
 
 
 def _known(precision: sparse.csr_array, covariance: sparse.csr_array, tasks: Index) -> GraphicalLassoResult:
-    """What is known of the tasks of whole components: their precision and its inverse."""
+    """The precision of some whole components and its inverse, as a result of the graphical lasso."""
     return GraphicalLassoResult.of(submatrix(precision, tasks), submatrix(covariance, tasks))

@@ -17,23 +17,23 @@ Array = NDArray[np.float64]
 
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
-# Smallest eigenvalue of a correlation matrix: a larger one changes the correlations more, a smaller one makes its
+# Smallest eigenvalue of a correlation matrix. A larger one changes the correlations more, a smaller one makes the
 # inverse less accurate.
 _SMALLEST_EIGENVALUE = 1e-6
 
 
 def rank_correlation(Q: Array, kind: str) -> Array:
-    r"""Correlations of the Gaussian variables behind a copula, from the ranks of each row of Q.
+    r"""Correlations of the latent variables of a Gaussian copula, from the ranks within each row of Q.
 
-    Spearman: :math:`2\sin(\pi\rho/6)`; Kendall: :math:`\sin(\pi\tau/2)` (τ_b, so that ties, such as zero weights, do
-    not count). Rows that are constant are uncorrelated with all others.
+    They are :math:`2\sin(\pi\rho/6)` for Spearman's ρ and :math:`\sin(\pi\tau/2)` for Kendall's τ. The latter is τ_b,
+    which ignores ties such as zero weights. Constant rows are uncorrelated with all others.
 
     Parameters
     ----------
     Q : ndarray of shape (K, r)
         One row per task.
     kind : {"spearman", "kendall"}
-        Which ranks.
+        The rank correlation.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def rank_correlation(Q: Array, kind: str) -> Array:
 
 
 def normal_scores(Q: Array) -> Array:
-    """Each row of Q with its ranks turned into normal quantiles, its root mean square kept; NaN stays.
+    """Replace the ranks within each row of Q by normal quantiles; keep the root mean square of the row, and NaN.
 
     Examples
     --------
@@ -70,16 +70,16 @@ def normal_scores(Q: Array) -> Array:
 
 
 def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = None) -> Array:
-    """The mean products of the rows of Q, (K, K), with their correlations by ranks where ``correlation`` says so.
+    """The mean products of the rows of Q, (K, K), with Pearson or rank correlations.
 
     Parameters
     ----------
     Q : ndarray of shape (K, r)
         One row per task.
     correlation : {"pearson", "spearman", "kendall"}
-        How rows are compared; mean squares stay those of Q.
+        The correlation of the rows. The mean squares are those of Q for all of them.
     n_rows : float, optional
-        What the products are divided by; r where it is not given.
+        Divisor of the products; default r.
     """
     S: Array = Q @ Q.T / (Q.shape[1] if n_rows is None else n_rows)
     if correlation == "pearson":
@@ -95,7 +95,7 @@ def _rank_products(Q: Array) -> Array:
 
 
 def _sign_products(Q: Array) -> Array:
-    """Σ over pairs of rows of the signs' products, (K, K)."""
+    """The sums over pairs of columns of the products of signs, (K, K)."""
     products = np.zeros((len(Q), len(Q)))
     for i in range(Q.shape[1] - 1):
         signs = np.sign(Q[:, i + 1 :] - Q[:, i : i + 1])
@@ -104,7 +104,7 @@ def _sign_products(Q: Array) -> Array:
 
 
 def nearest_correlation(R: Array) -> Array:
-    """A positive definite matrix with unit diagonal: negative eigenvalues are raised, then the diagonal is restored."""
+    """A positive definite matrix with unit diagonal near R. Small eigenvalues are raised, then the matrix is scaled."""
     values, vectors = np.linalg.eigh(R)
     if values[0] >= _SMALLEST_EIGENVALUE:
         return R

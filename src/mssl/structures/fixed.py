@@ -1,4 +1,4 @@
-"""Structures that are given, not learned."""
+"""Structures with a given task precision, which is not learned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mssl.structures.base import Coupled, Structure, StructureScale, StructureSt
 
 
 class FixedStructure(Structure):
-    """A known Ω: the structure's share of F is ½ tr(Q ηΩ Qᵀ)."""
+    """A structure with a known Ω. Its share of F is ½ tr(Q ηΩ Qᵀ)."""
 
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         value = prior_weight(self.strength, scale.n_rows) * float(np.vdot(S, step.precision))
@@ -24,12 +24,12 @@ class FixedStructure(Structure):
 
 @dataclass(eq=False, repr=False)
 class Independent(FixedStructure):
-    r"""No relation at all: one ridge per task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
+    r"""Unrelated tasks: one ridge per task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
 
     Parameters
     ----------
     alpha : float or array of shape (K,), default=1.0
-        Ridge strength, one for all tasks or one per task; 0 switches it off.
+        Ridge strength, one number for all tasks or one per task; 0 means no ridge.
     """
 
     alpha: Any = 1.0
@@ -54,8 +54,8 @@ class OneRidge(FixedStructure):
     Parameters
     ----------
     coupling : float, default=1.0
-        η. The ridge weighs as much as this number of rows of scaled features that ask for zero weights (or for the
-        shared mean).
+        η. The ridge has the same weight as this number of rows of scaled features with zero weights (or with the shared
+        mean as weights).
     """
 
     coupling: float = 1.0

@@ -1,4 +1,4 @@
-"""What is known about the task graph before the fit: edges that are forbidden, cost nothing, or cost less."""
+"""Prior knowledge about the task graph: edges that are forbidden, cost nothing, or cost less."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from mssl.structures.base import edge_list, edge_range, numeric
 
 @dataclass(eq=False, repr=False)
 class KnownEdges(BaseEstimator):
-    r"""Knowledge about the edges of a learned graph; multiplies the price :math:`\lambda a_{ij}` of each edge.
+    r"""Prior knowledge about the edges of a learned graph, as factors of the price :math:`\lambda a_{ij}` of each edge.
 
     Parameters
     ----------
     forbidden : sequence of pairs, optional
-        Edges that must not be: their Ω_ij is 0.
+        Edges that the graph must not have: their Ω_ij is 0.
     free : sequence of pairs, optional
         Edges that cost nothing.
     weights : array of shape (K, K) or mapping {(i, j): factor}, optional
-        Factors ≥ 0 of the price, 1 for edges not named.
+        Factors ≥ 0 of the price; 1 for edges that a mapping does not contain.
     prior : sequence of pairs or array of shape (K, K), optional
-        A graph that is expected: its edges cost (1 − blend) λ, all others (1 + blend) λ.
+        An expected graph: its edges cost (1 − blend) λ, all other edges (1 + blend) λ.
     blend : float, default=0.5
-        How much the prior graph counts, from 0 (not at all) to 1 (its edges are free, others cost twice).
+        Weight of the prior graph, from 0 (it has no effect) to 1 (its edges are free, all others cost twice as much).
 
     Notes
     -----
-    Pairs hold task names where the estimator knows them (:class:`mssl.MSSLRegressor`), or positions 0 … K−1.
+    Pairs hold task names if the estimator knows them (:class:`mssl.MSSLRegressor`), otherwise positions 0 … K−1.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class KnownEdges(BaseEstimator):
     blend: float = 0.5
 
     def resolve(self, tasks: NDArray[Any]) -> KnownEdges:
-        """The same knowledge with names replaced by positions in ``tasks``."""
+        """The same knowledge with task names replaced by positions in ``tasks``."""
         places = {name: k for k, name in enumerate(tasks.tolist())}
         K = len(places)
 
@@ -66,22 +66,22 @@ class KnownEdges(BaseEstimator):
         return KnownEdges(pairs(self.forbidden, "forbidden"), pairs(self.free, "free"), weights, prior, self.blend)
 
     def check(self, n_tasks: int) -> None:
-        """Raise where an edge or a factor is out of range, or knowledge contradicts itself."""
+        """Raise an error if an edge or a factor is out of range, or if an edge is both forbidden and free."""
         check_number("KnownEdges: blend", self.blend, low=0, high=1)
         both = self.zeros(n_tasks) & _mask(self.free, n_tasks, "free")
         if np.any(both):
             i, j = np.argwhere(both)[0]
             raise ParameterError(
-                f"KnownEdges: the edge ({i}, {j}) is both forbidden and free; allowed is one of them. Drop the other."
+                f"KnownEdges: the edge ({i}, {j}) is both forbidden and free; only one is allowed. Drop the other."
             )
         self.factors(n_tasks)
 
     def zeros(self, n_tasks: int) -> Mask:
-        """Which edges are forbidden, (K, K)."""
+        """The mask of forbidden edges, (K, K)."""
         return _mask(self.forbidden, n_tasks, "forbidden")
 
     def factors(self, n_tasks: int) -> Array:
-        """What multiplies the price of each edge, (K, K)."""
+        """The factor of the price of each edge, (K, K)."""
         factors = _weights(self.weights, n_tasks)
         if self.prior is not None:
             factors = factors * np.where(_prior(self.prior, n_tasks), 1.0 - self.blend, 1.0 + self.blend)
@@ -91,11 +91,11 @@ class KnownEdges(BaseEstimator):
 
 
 def known_edges(edges: Any) -> KnownEdges:
-    """The parameter ``edge_constraints`` itself, or an error that shows the call to make."""
+    """Return the parameter ``edge_constraints`` if it is a KnownEdges; otherwise raise an error with an example."""
     if not isinstance(edges, KnownEdges):
         raise ParameterError(
-            f"edge_constraints is {shown(edges)}, of type {type(edges).__name__}; give a KnownEdges. It says what "
-            "is known about the edges: KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
+            f"edge_constraints is {shown(edges)}, of type {type(edges).__name__}; give a KnownEdges. An example is "
+            "KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
         )
     return edges
 
@@ -106,7 +106,7 @@ def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
     unknown = [name for name in edge if not isinstance(name, Hashable) or name not in places]
     if unknown:
         names = ", ".join(map(repr, list(places)[:10])) + (" …" if len(places) > 10 else "")
-        raise refused("KnownEdges: an end of an edge", unknown[0], f"it is no task of these data, which are {names}")
+        raise refused("KnownEdges: an end of an edge", unknown[0], f"it is not a task of these data, which are {names}")
     return places[edge[0]], places[edge[1]]
 
 
@@ -115,7 +115,7 @@ def _is_pair(edge: Any) -> bool:
 
 
 def _is_matrix(value: Any, n_tasks: int) -> bool:
-    """Whether a graph came as a (K, K) matrix rather than as pairs."""
+    """Whether a graph is given as a (K, K) matrix and not as pairs."""
     try:
         return np.shape(value) == (n_tasks, n_tasks)
     except ValueError:  # rows of different lengths

@@ -1,4 +1,4 @@
-r"""Structures from a known graph over the tasks, or from a common mean: neighbours have similar weights."""
+r"""Structures from a known graph over the tasks or from a common mean, which make related weights similar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GraphLaplacian(Coupled, FixedStructure):
     .. math:: \frac\alpha2 \sum_{i<j} a_{ij}\,\|w_i - w_j\|^2 = \frac\alpha2\operatorname{tr}(W L W^\top),
               \qquad L = \operatorname{diag}(A1) - A
 
-    Give the graph in one of three ways: ``edges``, ``adjacency`` or ``coordinates``.
+    Exactly one of ``edges``, ``adjacency`` and ``coordinates`` must give the graph.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ class GraphLaplacian(Coupled, FixedStructure):
     coordinates : array of shape (K, 2), optional
         Latitude (−90 … 90) and longitude (−180 … 360) of each task, in degrees.
     neighbours : {4, 8}, default=4
-        With ``coordinates`` on a regular grid: join cells that share a side (4) or also a corner (8). Grids that go
-        round the earth are closed.
+        With ``coordinates`` on a regular grid, cells are joined that share a side (4), or a side or a corner (8).
+        Longitudes of a global grid are joined across the boundary.
     nearest : int, optional
-        With ``coordinates`` anywhere: join each task to this many nearest ones by great-circle distance.
+        With arbitrary ``coordinates``, each task is joined to this number of nearest tasks by great-circle distance.
 
     References
     ----------
@@ -67,7 +67,7 @@ class GraphLaplacian(Coupled, FixedStructure):
 
     @property
     def lacks_graph(self) -> bool:  # type: ignore[override]
-        """Whether neither edges nor adjacency nor coordinates were given."""
+        """Whether edges, adjacency and coordinates are all missing."""
         return self.edges is self.adjacency is self.coordinates is None
 
     def weights(self, n_tasks: int) -> Array:
@@ -87,7 +87,7 @@ class GraphLaplacian(Coupled, FixedStructure):
         return _grid(places, self.neighbours)
 
     def laplacian(self, n_tasks: int) -> Array:
-        """L for this many tasks."""
+        """The graph Laplacian L for this number of tasks."""
         A = self.weights(n_tasks)
         return np.diag(A.sum(axis=1)) - A
 
@@ -97,7 +97,7 @@ class GraphLaplacian(Coupled, FixedStructure):
 
 @dataclass(eq=False, repr=False)
 class MeanRegularized(Coupled, FixedStructure):
-    r"""All tasks lie around a common mean (Evgeniou & Pontil).
+    r"""Tasks whose weights lie around a common mean (Evgeniou & Pontil).
 
     .. math:: \min_{w_0}\; \frac\alpha2\sum_k\|w_k - w_0\|^2 + \frac\beta2\|w_0\|^2
               = \frac\alpha2\operatorname{tr}(W\Omega W^\top), \qquad
@@ -106,9 +106,9 @@ class MeanRegularized(Coupled, FixedStructure):
     Parameters
     ----------
     alpha : float, default=1.0
-        How strongly tasks are drawn to the mean; large values pool them.
+        Strength with which tasks are shrunk towards the mean; large values pool them.
     mean_alpha : float, default=0.0
-        β, the ridge on the mean itself; 0 leaves it free.
+        β, the ridge on the mean itself; 0 means no ridge.
 
     References
     ----------
@@ -130,7 +130,7 @@ class MeanRegularized(Coupled, FixedStructure):
         check_number("MeanRegularized: mean_alpha", self.mean_alpha, low=0)
 
     def precision(self, n_tasks: int) -> Array:
-        """Ω for this many tasks."""
+        """Ω for this number of tasks."""
         return np.eye(n_tasks) - self.alpha / (self.alpha * n_tasks + self.mean_alpha)
 
     def initial(self, scale: StructureScale) -> StructureStep:
@@ -142,7 +142,7 @@ class MeanRegularized(Coupled, FixedStructure):
 class Pooled(FixedStructure):
     r"""One weight vector for all tasks, each with its own intercept: :math:`w_k = w`, :math:`\tfrac\alpha2\|w\|^2`.
 
-    The reduction is exact: the problem solved has d weights, not K · d under a strong coupling.
+    The reduction is exact: the solver has d unknowns, instead of K · d with a strong coupling.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _from_edges(edges: Any, n_tasks: int) -> Array:
     A = np.zeros((n_tasks, n_tasks))
     for edge in edge_list(edges, "GraphLaplacian: edges"):
         if np.ndim(edge) != 1 or len(edge) not in (2, 3):
-            raise refused("GraphLaplacian: an edge", edge, "this is no edge; give (i, j) or (i, j, weight)")
+            raise refused("GraphLaplacian: an edge", edge, "give (i, j) or (i, j, weight)")
         if any(isinstance(end, str) or int(end) != end for end in edge[:2]):
             raise refused(
                 "GraphLaplacian: an edge",
@@ -204,7 +204,7 @@ def _places(coordinates: Any, n_tasks: int) -> Array:
 
 
 def _grid(places: Array, neighbours: int) -> Array:
-    """Cells of a regular grid that touch; the step of each axis is the smallest difference that occurs."""
+    """The adjacency of cells of a regular grid. The step of each axis is the smallest difference of coordinates."""
     if neighbours not in (4, 8):
         raise refused("GraphLaplacian: neighbours", neighbours, "allowed are 4 and 8")
     grid_rows, _ = _steps(places[:, 0], "latitudes")
@@ -223,7 +223,7 @@ def _grid(places: Array, neighbours: int) -> Array:
 
 
 def _steps(values: Array, name: str) -> tuple[Index, float]:
-    """Positions along one axis of a grid, and its step."""
+    """The positions of cells along one axis of a grid, and the step of the axis."""
     distinct = np.unique(np.round(values, 6))
     if len(distinct) == 1:
         return np.zeros(len(values), dtype=np.int64), 360.0
@@ -231,8 +231,8 @@ def _steps(values: Array, name: str) -> tuple[Index, float]:
     positions = (values - distinct[0]) / step
     if np.abs(positions - np.round(positions)).max() > 0.05:
         raise ParameterError(
-            f"GraphLaplacian: the {name} have a smallest step of {step:g}; a regular grid has its multiples only. "
-            "Give nearest=4, which joins the nearest places wherever they are."
+            f"GraphLaplacian: the {name} have a smallest step of {step:g}; on a regular grid all steps are multiples "
+            "of it. Give nearest=4, which joins the nearest places on any grid."
         )
     return np.round(positions).astype(np.int64), step
 
@@ -248,7 +248,7 @@ def _nearest(places: Array, count: int) -> Array:
 
 
 def great_circle(places: Array) -> Array:
-    """Angles between all pairs of places given by latitude and longitude in degrees, in radians."""
+    """Angles in radians between all pairs of places, which are given by latitude and longitude in degrees."""
     latitude, longitude = np.radians(places).T
     half = np.sin((latitude[:, None] - latitude) / 2) ** 2
     half = half + np.cos(latitude)[:, None] * np.cos(latitude) * np.sin((longitude[:, None] - longitude) / 2) ** 2

@@ -1,24 +1,24 @@
-r"""A sparse plus low-rank task precision: a graph among the tasks, given what a few hidden variables explain.
+r"""A sparse plus low-rank task precision: a graph among the tasks, given a few hidden variables.
 
-Tasks that share a season or a market are all related, which no sparse graph can express. The precision of the tasks
-alone, with hidden variables integrated out, is :math:`\Omega = S - L`. S is the sparse precision given the hidden
-variables, and the rank of :math:`L \succeq 0` is the number of hidden variables. One convex problem gives both,
+A hidden variable such as a season or a market relates all tasks, which a sparse graph cannot express. If hidden
+variables are integrated out, the precision of the tasks is :math:`\Omega = S - L`. S is the sparse precision given the
+hidden variables, and the rank of :math:`L \succeq 0` is the number of hidden variables. One convex problem gives both,
 
 .. math:: \min_{S,\, L \succeq 0,\; \Omega = S - L \succ 0}\; \operatorname{tr}(M'\Omega) - \log\det\Omega
           + \lambda\sum_{i\ne j} a_{ij}|S_{ij}| + \psi\operatorname{tr}(DL),
 
 with :math:`M' = M + \operatorname{diag}(e)` the moment of Q and the floors, :math:`D = \operatorname{diag}(v + e)` and
-:math:`a_{ij} = \sqrt{D_{ii}D_{jj}}`, so that units do not matter. Its dual is
+:math:`a_{ij} = \sqrt{D_{ii}D_{jj}}`, so that the result does not depend on units. Its dual is
 
 .. math:: \max_Z\; \log\det(M' + Z) + K \quad\text{over}\quad
           Z_{ii} = 0,\; |Z_{ij}| \le \lambda a_{ij},\; Z \succeq -\psi D.
 
-The dual set does not depend on the moment. A dual point therefore certifies the same Ω when the moment has changed, and
-the gap it gives is of second order in that change.
+The dual set does not depend on the moment. A dual point therefore certifies the same Ω after the moment has changed,
+and its gap is of second order in that change.
 
-**Algorithm.** ADMM in the three blocks Ω, S, L over the subspace :math:`\Omega = S - L`, each block in closed form,
-after scaling M' to a unit diagonal (an exact change of variables). The multiplier of S is a dual point but for
-:math:`Z \succeq -\psi D`, into which it is scaled.
+**Algorithm.** ADMM has the three blocks Ω, S, L over the subspace :math:`\Omega = S - L`, each with a closed form.
+M' is first scaled to a unit diagonal, which is an exact change of variables. The multiplier of S satisfies all
+constraints of the dual except :math:`Z \succeq -\psi D`; scaling makes it satisfy this constraint too.
 
 References
 ----------
@@ -43,12 +43,13 @@ from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
 from mssl.structures.sparse import SparseGraph
 
-_MAX_ITERATIONS = 5000  # limit of ADMM in one update: bounds its time; an update that ends there reports a larger gap
-_LAST_BALANCE = 400  # iterations after which ρ stays fixed, since ADMM converges for a fixed ρ only
+_MAX_ITERATIONS = 5000  # safeguard: limit of ADMM iterations in one update, which then reports a larger gap
+# Number of iterations after which ρ stays fixed. ADMM converges for a fixed ρ only; adapting it speeds up the start.
+_LAST_BALANCE = 400
 
 
 class LatentParts(NamedTuple):
-    """What Ω = S − L is made of, and a dual point that certifies it.
+    """The parts of Ω = S − L, and a dual point that certifies them.
 
     Attributes
     ----------
@@ -68,21 +69,21 @@ class LatentParts(NamedTuple):
 @old_names(edges="edge_constraints")
 @dataclass(eq=False, repr=False)
 class LatentSparsePrecision(SparseGraph):
-    r"""Sparse graph among the tasks, given a few hidden variables that act on many of them: Ω = S − L.
+    r"""A sparse graph among the tasks, given a few hidden variables that affect many tasks: Ω = S − L.
 
     .. math:: \frac{c\eta}{2}\Big[\operatorname{tr}(M\Omega) - \log\det\Omega + \lambda\sum_{i\ne j} a_{ij}|S_{ij}|
               + \psi\sum_i (v_i + e_i) L_{ii} + \sum_i e_i\Omega_{ii}\Big],\qquad L \succeq 0.
 
-    The graph is that of S: what relates two tasks beyond the hidden variables. With a large ψ there are none
-    (:math:`\psi \ge \lambda(K-1)` is enough) and this is :class:`SparsePrecision`.
+    The graph is that of S. Its edges relate two tasks beyond the hidden variables. With a large ψ
+    (:math:`\psi \ge \lambda(K-1)` is enough) there are no hidden variables, and the model is :class:`SparsePrecision`.
 
     Parameters
     ----------
     alpha : float, default=0.3
         λ, the price of an edge, on the correlation scale.
     latent : float, default=0.5
-        ψ, the price of what hidden variables explain, on the same scale. Smaller values allow more of them; below λ a
-        hidden variable is cheaper than the edges of two tasks that it explains.
+        ψ, the price of hidden variables, on the same scale. Smaller values allow more of them. Below λ, a hidden
+        variable costs less than the edge between two tasks that it explains.
     coupling, variance_floor, shrinkage, on, edge_constraints
         As in :class:`SparsePrecision`.
 
@@ -111,15 +112,15 @@ class LatentSparsePrecision(SparseGraph):
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
-        remedy = "At 0 hidden variables cost nothing and the graph has no meaning. The default is 0.5."
+        remedy = "At 0, hidden variables cost nothing and the graph has no meaning. The default is 0.5."
         check_number("latent", self.latent, above=0, remedy=remedy)
 
     def graph(self, step: StructureStep) -> Array:
-        """S, whose zeros are the missing edges."""
+        """S, whose zeros are the pairs without an edge."""
         return step.precision if step.warm is None else np.asarray(step.warm.sparse)
 
     def low_rank(self, step: StructureStep) -> Array:
-        """L, what the hidden variables explain; its rank is their number."""
+        """L, the part of the hidden variables. Its rank is their number."""
         return np.zeros_like(step.precision) if step.warm is None else np.asarray(step.warm.low_rank)
 
     def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
@@ -158,11 +159,11 @@ class _Scaled:
         self.constant = 2.0 * float(np.log(root).sum())
 
     def scaled(self, parts: LatentParts, units: Array) -> LatentParts:
-        """Parts in other units: those of this problem are ``size``, and 1 / ``size`` leads back."""
+        """The parts in other units. ``size`` converts to the units of this problem, 1 / ``size`` converts back."""
         return LatentParts(parts.sparse * units, parts.low_rank * units, parts.dual / units)
 
     def value(self, S: Array, L: Array) -> float:
-        """The objective in the user's units; infinite where S − L is not positive definite."""
+        """The objective in the user's units; infinite if S − L is not positive definite."""
         omega = S - L
         log_determinant = _log_determinant(omega)
         off = S != 0
@@ -171,7 +172,7 @@ class _Scaled:
         return float(np.vdot(self.M, omega)) - log_determinant + price + self.constant
 
     def bound(self, Z: Array) -> tuple[float, Array]:
-        """The dual value of Z, scaled down until it is a dual point; and that point."""
+        """Scale Z down until it is a dual point; return the dual value and the point."""
         root = np.sqrt(self.latent)
         lowest = -float(np.linalg.eigvalsh(Z / root[:, None] / root)[0])
         Z = Z / max(lowest, 1.0)
@@ -180,7 +181,10 @@ class _Scaled:
         return log_determinant + len(Z) + self.constant, Z
 
     def certify(self, parts: LatentParts) -> tuple[float, float]:
-        """Value and gap of S and L, by their dual point or by the inverse of S − L clipped into the penalties."""
+        """Value and gap of S and L.
+
+        The dual point is theirs, or the inverse of S − L less M' clipped to the prices; the better one counts.
+        """
         value = self.value(parts.sparse, parts.low_rank)
         best = self.bound(parts.dual)[0]
         if np.isfinite(value):
@@ -189,7 +193,7 @@ class _Scaled:
         return value, max(value - best, 0.0)
 
     def solve(self, parts: LatentParts | None, tol: float) -> tuple[LatentParts, float, float] | None:
-        """S, L and Z with value and gap, by ADMM until the gap is at most ``tol``; the best of what was seen."""
+        """Run ADMM until the gap is at most ``tol``; return the best S, L and Z with their value and gap."""
         K, M = len(self.M), self.M
         rho, T = 1.0, np.zeros((K, K)) if parts is None else parts.dual
         S = np.diag(1.0 / M.diagonal()) if parts is None else parts.sparse
@@ -204,7 +208,7 @@ class _Scaled:
             sparse = np.sign(A) * np.maximum(np.abs(A) - self.prices / rho, 0.0)
             x, V = np.linalg.eigh(L - T - np.diag(self.latent) / rho)
             low = (V * np.maximum(x, 0.0)) @ V.T
-            # The projection onto Ω = S − L changes all three blocks by one matrix, which also updates the multipliers.
+            # The projection onto Ω = S − L changes all blocks by the same matrix, which also updates the multipliers.
             mismatch = (omega - sparse + low) / 3.0
             before, T = (R, S, L), T + mismatch
             R, S, L = omega - mismatch, sparse + mismatch, low - mismatch
@@ -229,7 +233,7 @@ class _Scaled:
 
 
 def _log_determinant(matrix: Array) -> float:
-    """Log det of a symmetric matrix; −∞ where it is not positive definite."""
+    """Log determinant of a symmetric matrix; −∞ if it is not positive definite."""
     try:
         return 2.0 * float(np.log(np.linalg.cholesky(matrix).diagonal()).sum())
     except np.linalg.LinAlgError:

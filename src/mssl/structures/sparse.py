@@ -1,4 +1,4 @@
-r"""A sparse task precision learned from the data: the structure of p-MSSL and r-MSSL."""
+r"""A sparse task precision that is learned from the data: the structure of p-MSSL and r-MSSL."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from mssl.structures.blocks import PairMoment
 from mssl.structures.copula import CORRELATIONS, row_moment
 from mssl.structures.known import KnownEdges, known_edges
 
-# Variance floor of r-MSSL, as a share of each task's residual variance: it bounds F where many features fit a task
-# exactly, and changes a precision by about a thousandth otherwise.
+# Variance floor of r-MSSL, as a share of each task's residual variance. It bounds F if many features fit a task
+# exactly. Otherwise it changes a precision by about a thousandth.
 RESIDUAL_FLOOR = 1e-3
 
-# Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, K / (FULL_FLOOR · d)). Clustered, low
-# rank and unrelated weights with d = 20, 100 rows per task and K = 10 … 500: within a few percent of the best floor
-# where a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto"
-# 2 %. On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
+# Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, K / (FULL_FLOOR · d)). It was set on
+# clustered, low rank and unrelated weights with d = 20, 100 rows per task and K = 10 … 500. If a graph helps, it is
+# within a few percent of the best floor. With K = 200 and a floor of 1/8, unrelated tasks were 11 % worse than without
+# a graph; with "auto" they were 2 % worse. On low rank weights with K = 200, a floor of 1/8 is better (error .101, with
+# "auto" .131, without a graph .192).
 LEAST_FLOOR = 1 / 8
-FULL_FLOOR = 10  # tasks per feature at which the floor is the sampling variance itself
+FULL_FLOOR = 10  # number of tasks per feature at which the floor equals the sampling variance
 
-# A graph step of more sweeps than this, with more tasks than this, warns that it is slow: usual steps take 2 to 40.
-# ADMM has as many iterations for a step, which most need; where they are not enough, descent goes on from there.
+# A warning says that graph steps are slow if one takes at least this number of sweeps, for more than this number of
+# tasks; usual steps take 2 to 40 sweeps. It is also the limit of ADMM iterations per step, which is enough for most
+# steps. If it is not, descent continues from there.
 _MANY = 100
 
 
 class SparseGraph(Structure):
-    """A learned graph with a price on every edge: what sparse precisions with and without hidden variables share."""
+    """A learned graph with a price for every edge: the base of sparse precisions with and without hidden variables."""
 
     alpha: Any
     coupling: float
@@ -55,7 +57,7 @@ class SparseGraph(Structure):
 
     @property
     def starts_diagonal(self) -> bool:  # type: ignore[override]
-        """Whether F's constants are those of the diagonal fixed point and units cancel: not as printed in the paper."""
+        """Whether the diagonal fixed point gives the constants of F, so that units cancel; not in the paper's form."""
         return self.normalize
 
     free_units = starts_diagonal
@@ -69,8 +71,8 @@ class SparseGraph(Structure):
         check_number("prior_strength (coupling)", self.coupling, above=0, remedy="1 gives the posterior.")
         if self.normalize:
             remedy = (
-                "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
-                "without end."
+                "Without a floor the objective is unbounded below: if all weights of a task are 0, its precision grows "
+                "without limit."
             )
             if not (isinstance(self.variance_floor, str) and self.variance_floor == "auto"):
                 check_number("variance_floor", self.variance_floor, above=0, also="'auto'", remedy=remedy)
@@ -94,22 +96,22 @@ class SparseGraph(Structure):
         return share * scale.sampling_variances
 
     def roots(self, scale: StructureScale) -> Array:
-        """What an edge costs is the product of two of these, without what is known about edges."""
+        """Factors of the edge prices: without prior knowledge, a_ij is the product of the factors of both tasks."""
         return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
 
     def edge_scales(self, scale: StructureScale) -> Array:
-        """a, what one unit of λ means for each edge."""
+        """a, the factor of λ in the price of each edge."""
         roots, known = self.roots(scale), self.edge_constraints
         scales: Array = roots[:, None] * roots
         return scales if known is None else known.factors(len(scales)) * scales
 
     def forbid(self, prices: Array) -> Array:
-        """Prices of all edges, infinite for those that must not be."""
+        """Prices of all edges, infinite for forbidden edges."""
         known = self.edge_constraints
         return prices if known is None else np.where(known.zeros(len(prices)), np.inf, prices)
 
     def prices(self, scale: StructureScale) -> tuple[Array, Array]:
-        """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
+        """Λ, which is infinite for forbidden edges, and e. They are computed once for each λ."""
         key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
         if key not in scale.kept:
             L, e = self.forbid(self.alpha * self.edge_scales(scale)), self.floors(scale)
@@ -151,27 +153,28 @@ class SparsePrecision(SparseGraph):
         λ, the price of an edge, on the correlation scale (0 dense, 1 empty). As an estimator's ``graph_penalty`` it may
         be "auto".
     coupling : float, default=1.0
-        η, the temperature of the prior.
+        η, the strength of the prior.
     variance_floor : "auto" or float, default="auto"
-        f in :math:`e_k = f \cdot` (sampling variance of a coefficient). Never 0: without a floor F is unbounded below.
-        "auto" is max(1/8, K / (10 r)) for K tasks and r rows of Q: the more tasks share the rows, the easier it is for
-        Ω to fit them, and with K > r and a floor of 1/8 weights and variances of many tasks collapse together.
+        f in :math:`e_k = f \cdot` (sampling variance of a coefficient). It must be positive, since F is unbounded below
+        without a floor. "auto" is max(1/8, K / (10 r)) for K tasks and r rows of Q. The more tasks share the rows, the
+        more closely Ω can fit them; with K > r and a floor of 1/8, weights and variances of many tasks shrink to 0
+        together.
     shrinkage : float, default=0.0
-        ν/r, Wishart shrinkage of S towards its diagonal; needed when there are many more tasks than rows of Q.
+        ν/r, Wishart shrinkage of S towards its diagonal; needed if there are many more tasks than rows of Q.
     on : {"coef", "residual"}, default="coef"
-        What the graph relates: coefficients (p-MSSL) or residuals (r-MSSL).
+        Whether the graph relates the coefficients (p-MSSL) or the residuals (r-MSSL).
     normalize : bool, default=True
-        True: :math:`a_{ij} = \sqrt{(v_i+e_i)(v_j+e_j)}`, so that units do not matter. False: a = 1 and e = λ,
-        the textbook penalty on all entries, the diagonal included.
+        If True, :math:`a_{ij} = \sqrt{(v_i+e_i)(v_j+e_j)}`, so that the result does not depend on units. If False,
+        a = 1 and e = λ, the textbook penalty on all entries including the diagonal.
     solver : {"bcd", "admm"}, default="bcd"
         Dual block coordinate descent, or the paper's ADMM.
     correlation : {"pearson", "spearman", "kendall"}, default="pearson"
-        How the rows of Q are compared. The rank correlations are those of a Gaussian copula: they find the graph of
-        heavy-tailed rows better, but prediction is rather worse. The alternation is then a fixed-point
-        iteration without a joint objective, and stops when neither weights nor graph change.
+        Correlation of the rows of Q. The rank correlations are those of a Gaussian copula. They find the graph of
+        heavy-tailed rows better, but predictions tend to be worse. The alternation is then a fixed-point iteration
+        without a joint objective, and stops when neither the weights nor the graph change.
     edge_constraints : KnownEdges, optional
-        What is known about the graph: forbidden and free edges, weights, a prior graph. Pairs are positions of
-        tasks, or names of tasks where this is an estimator's ``graph_penalty``.
+        Prior knowledge about the graph: forbidden and free edges, weights, a prior graph. Pairs hold positions of
+        tasks, or names of tasks if the structure is an estimator's ``graph_penalty``.
 
     References
     ----------
@@ -179,7 +182,7 @@ class SparsePrecision(SparseGraph):
     Liu, Han, Yuan, Lafferty & Wasserman (2012), doi:10.1214/12-AOS1037 (rank correlations).
     """
 
-    alpha: Any = 0.3  # a number; estimators put one in the place of "auto"
+    alpha: Any = 0.3  # a number; estimators replace "auto" by a number
     _: KW_ONLY
     coupling: float = 1.0
     variance_floor: VarianceFloor = "auto"
@@ -192,12 +195,12 @@ class SparsePrecision(SparseGraph):
 
     @property
     def joint(self) -> bool:  # type: ignore[override]
-        """Whether weights and Ω minimise one objective: not with rank correlations."""
+        """Whether weights and Ω minimise one objective; not with rank correlations."""
         return self.correlation == "pearson"
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]
-        """Whether compiled rounds know its steps: by descent, for coefficients, and of no subclass's own."""
+        """Whether compiled rounds can take its step: descent for coefficients, unless a subclass changes it."""
         steps = ("floors", "moment", "update", "couple")
         known = all(getattr(type(self), name) is getattr(SparsePrecision, name) for name in steps)
         return known and self.joint and self.solver == "bcd" and self.on == "coef"
@@ -256,15 +259,15 @@ class SparsePrecision(SparseGraph):
         return StructureStep(result.precision, result.covariance, value, gap, result)
 
     def _announce(self, sweeps: int, scale: StructureScale) -> None:
-        """Say once a fit that its graph steps have become slow, and what helps."""
+        """Warn once per fit that graph steps have become slow, with a remedy."""
         if scale.kept.setdefault("announced", False):
             return
         scale.kept["announced"] = True
         floor = f"variance_floor (now {self.variance_floor})" if self.on == "coef" else "coef_penalty or ridge"
         warn(
             f"A step of the graph of {scale.n_tasks} tasks took {sweeps} sweeps: Ω is close to singular, and the fit "
-            f"may take very long. Raise {floor} or graph_penalty (alpha, now {self.alpha:g}). max_iter bounds the "
-            "rounds; what a fit has reached by then is its best point, with its certificate."
+            f"may take very long. Raise {floor} or graph_penalty (alpha, now {self.alpha:g}), or lower max_iter: the "
+            "fit then returns its best point with its certificate."
         )
 
     def found(self, scale: StructureScale, step: StructureStep, log_determinant: float) -> StructureStep:

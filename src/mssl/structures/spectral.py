@@ -1,9 +1,9 @@
 r"""Structures whose best Ω has a closed form in the spectrum of WᵀW: a task covariance, or clusters of tasks.
 
-Both are jointly convex in the weights and Ω. With Ω at its best a penalty of the weights is left
-(:class:`mssl.penalties.ClusterNorm`), with which a fit is one weight step and its certificate bounds the distance from
-the global minimum. Where the weights have a further penalty, weights and Ω alternate, and the certificate is that of
-either block alone.
+Both are jointly convex in the weights and Ω. Minimising over Ω gives a penalty on the weights
+(:class:`mssl.penalties.ClusterNorm`). With this penalty a fit is one weight step, and its certificate bounds the
+distance from the global minimum. If the weights have a further penalty, the fit alternates between weights and Ω, and
+the certificate holds for each block alone.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class _Spectral(Coupled):
 
     @abstractmethod
     def spectrum(self, values: Array) -> Array:
-        """Eigenvalues of the best Ω for those of WᵀW (both in the same basis)."""
+        """The eigenvalues of the best Ω, from the eigenvalues of WᵀW in the same basis."""
 
     def _lift(self, scale: StructureScale) -> float:
-        """ε, what keeps the best Ω bounded, in units of the squared norm of a task's weights."""
+        """ε, which keeps the best Ω bounded, in units of the squared norm of a task's weights."""
         return 0.0
 
     def _moment(self, S: Array, scale: StructureScale) -> Array:
         return scale.n_rows * S + self._lift(scale) * np.eye(len(S))
 
     def best(self, M: Array) -> StructureStep:
-        """The Ω that minimises tr(MΩ), and its share of F."""
+        """The Ω that minimises tr(MΩ), with its share of F."""
         values, vectors = np.linalg.eigh(M)
         omega = self.spectrum(np.maximum(values, 0.0))
         precision, covariance = (vectors * omega) @ vectors.T, (vectors / omega) @ vectors.T
@@ -60,22 +60,23 @@ class _Spectral(Coupled):
 
 @dataclass(eq=False, repr=False)
 class TaskCovariance(_Spectral):
-    r"""A task covariance of trace 1, learned with the weights (MTRL).
+    r"""A task covariance of trace 1, which is learned with the weights (MTRL).
 
     .. math:: \frac\alpha2\operatorname{tr}(W\Sigma^{-1}W^\top), \quad \Sigma \succeq 0,\ \operatorname{tr}\Sigma = 1;
               \qquad \hat\Sigma = \frac{(W^\top W)^{1/2}}{\operatorname{tr}(W^\top W)^{1/2}}
 
-    Minimising over Σ leaves :math:`\tfrac\alpha2\|W\|_*^2`, the squared trace norm, which is what is minimised. Where
-    tasks are dependent, always with more tasks than features, :math:`W^\top W` is singular and so is Σ: the one that is
-    reported, and with a further penalty of the weights fitted, has :math:`W^\top W + \varepsilon I`. Its objective
-    exceeds the other by at most :math:`\tfrac\alpha2[(\|W\|_* + K\sqrt\varepsilon)^2 - \|W\|_*^2]`.
+    Minimising over Σ gives the squared trace norm :math:`\tfrac\alpha2\|W\|_*^2`, which the fit minimises. If tasks are
+    linearly dependent, as they always are with more tasks than features, :math:`W^\top W` is singular and so is Σ. The
+    reported Σ therefore uses :math:`W^\top W + \varepsilon I`, and so does the fit if the weights have a further
+    penalty. This raises the objective by at most
+    :math:`\tfrac\alpha2[(\|W\|_* + K\sqrt\varepsilon)^2 - \|W\|_*^2]`.
 
     Parameters
     ----------
     alpha : float, default=1.0
         Strength.
     smoothing : float, default=1e-6
-        ε, in units of the squared norm that sampling alone gives a task's weights.
+        ε, in units of the expected squared norm of a task's weights by sampling alone.
 
     References
     ----------
@@ -107,22 +108,22 @@ class TaskCovariance(_Spectral):
 
 @dataclass(eq=False, repr=False)
 class Clustered(_Spectral):
-    r"""Tasks fall into clusters (CMTL, convex relaxation).
+    r"""Clusters of tasks (CMTL, convex relaxation).
 
     .. math:: \frac\alpha2\,\theta(1+\theta)\operatorname{tr}\big(W(\theta I + M)^{-1}W^\top\big),\qquad
               0 \preceq M \preceq I,\ \operatorname{tr} M = k
 
-    M relaxes the projection onto k cluster indicators: directions in which M is 1 are shrunk with θ, those in which
-    it is 0 with 1 + θ. With k = K it is a ridge of strength αθ.
+    M relaxes the projection onto k cluster indicators. Directions in which M is 1 are shrunk with strength θ, those in
+    which it is 0 with strength 1 + θ. With k = K the penalty is a ridge of strength αθ.
 
     Parameters
     ----------
     n_clusters : int, default=2
         k.
     alpha : float, default=1.0
-        Strength of the pull to the clusters' means.
+        Strength of the shrinkage towards the cluster means.
     spread : float, default=0.1
-        θ, the strength that clusters' means themselves are shrunk with, relative to the pull.
+        θ, the strength of the shrinkage of the cluster means themselves, relative to ``alpha``.
 
     References
     ----------
