@@ -1,6 +1,6 @@
-"""mssl: learn many related prediction tasks together, and the sparse graph that relates them.
+"""mssl: learn many related prediction tasks together with the sparse graph that relates them.
 
-The public names below are loaded on first use, so that ``import mssl`` stays cheap.
+The public names are imported on first use, so that ``import mssl`` stays fast.
 """
 
 from importlib import import_module
@@ -69,7 +69,7 @@ _MODULES = frozenset(
 __all__ = ["__version__"]
 __all__ += list(_HOMES)
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and would take every other one too
+if not TYPE_CHECKING:  # With __getattr__, type checkers would accept every name.
 
     def __getattr__(name: str) -> Any:
         home = _HOMES.get(name)

@@ -1,4 +1,4 @@
-"""Old import paths: they answer for one more release, with a FutureWarning that names the new place."""
+"""Old import paths, which work for one more release with a FutureWarning that names the new path."""
 
 from __future__ import annotations
 
@@ -53,21 +53,19 @@ NAMES = {"mssl.datasets.make_regime_grid": "mssl_reproduction.regime_grid"}
 
 
 class _Redirect(Loader):
-    """Loads the module of the new place under the old name."""
+    """Loader that imports the module of the new path under the old name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = MOVED[spec.name]
-        warnings.warn(
-            f"{spec.name} is now {new}; the old path goes with the next release.", FutureWarning, stacklevel=2
-        )
+        warnings.warn(f"{spec.name} is now {new}; the next release removes the old path.", FutureWarning, stacklevel=2)
         return import_module(new)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do: the module is loaded already."""
+        """Do nothing, because create_module has loaded the module."""
 
 
 class _Finder(MetaPathFinder):
-    """Knows the old paths, and those alone."""
+    """Finder of the old paths and of no others."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -76,15 +74,15 @@ class _Finder(MetaPathFinder):
 
 
 def name_of(module: str, name: str) -> Any:
-    """What a module no longer holds, from its new place; for a module's ``__getattr__``."""
+    """Import a moved name from its new module; a module's ``__getattr__`` calls this function."""
     new = NAMES.get(f"{module}.{name}")
     if new is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    warnings.warn(f"{module}.{name} is now {new}.{name}; the old path goes with the next release.", FutureWarning, 3)
+    warnings.warn(f"{module}.{name} is now {new}.{name}; the next release removes the old path.", FutureWarning, 3)
     return getattr(import_module(new), name)
 
 
 def install() -> None:
-    """Answer for the old paths from now on; a second call changes nothing."""
+    """Make the old paths importable; a second call changes nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

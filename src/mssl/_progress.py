@@ -1,4 +1,4 @@
-"""Progress of long work: bars on a terminal, elsewhere a line in the log now and then."""
+"""Progress of long computations: bars on a terminal, else lines in the log."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
-_EVERY = 10.0  # seconds between two lines
+_EVERY = 10.0  # Seconds between two lines: fewer lines keep logs short, more of them show progress earlier.
 _log = logging.getLogger("mssl")
 
 
 class Progress:
-    """Nested bars with the time left, or lines of the logger "mssl" (level INFO), one every ten seconds.
+    """Nested bars with the remaining time, or a line of the logger "mssl" (level INFO) every ten seconds.
 
-    A thread writes the lines, so that they come however long one piece of work takes.
+    A thread writes the lines, so that they appear even during one long piece of work.
 
     Parameters
     ----------
     verbose : int
-        1 draws bars if the standard error is a terminal; else there are lines, which 1 prints where nobody listens to
-        the logger.
+        1 draws bars if the standard error is a terminal. Otherwise lines are logged, and 1 prints them if the logger
+        is not enabled for INFO.
     title : str
         Name of the outer bar, and the beginning of every line.
     stages : int
-        Length of the outer bar.
+        Number of stages, the length of the outer bar.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Progress:
                 print(line, file=sys.stderr)
 
     def stage(self, name: str, pieces: int) -> None:
-        """Begin the next stage, of so many pieces of work; 0 where the number is not known."""
+        """Begin the next stage with a number of pieces of work; 0 means an unknown number."""
         self._name, self._pieces, self._done = name, pieces, 0
         if self._bars is None:
             _log.debug("%s: %s", self._title, name)
@@ -82,7 +82,7 @@ class Progress:
         self._inner = self._bars.add_task(f"  {name}", total=pieces)
 
     def advance(self, pieces: int = 1) -> None:
-        """So many pieces are finished."""
+        """Count finished pieces of work."""
         self._done += pieces
         if self._bars is not None and self._inner is not None:
             self._bars.advance(self._inner, pieces)

@@ -1,4 +1,4 @@
-"""Parameters of estimators that have new names: the old ones work for one more release, with a FutureWarning."""
+"""Old names of estimators' parameters, which work for one more release with a FutureWarning."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from mssl._validation import warn
 
-# What an old parameter becomes: a new name; a parameter of a part, such as "graph_penalty__shrinkage"; or a function of
-# the old value and the parameters as they are (the defaults, or what the estimator holds, with the new values of the
-# same call) that returns new parameters.
+# An old parameter is replaced by a new name, by a parameter of a part such as "graph_penalty__shrinkage", or by a
+# function that returns new parameters. The function gets the old value and the current parameters: the defaults or the
+# estimator's values, updated by the new values of the same call.
 C = TypeVar("C", bound=type[Any])
 Move = str | Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 
@@ -19,8 +19,9 @@ Move = str | Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 def old_names(**moves: Move) -> Callable[[C], C]:
     """Class decorator: ``__init__`` and ``set_params`` accept the old names in ``moves`` and translate them.
 
-    A name that only changed can also be read as an attribute. Subclasses inherit the names of their bases, and add
-    their own with the same decorator. Grids, ``--set`` and model files go through ``__init__`` or ``set_params``.
+    If only the name of a parameter changed, the old name can also be read as an attribute. Subclasses inherit the old
+    names of their bases and add their own with the same decorator. Grids, the command line and model files use
+    ``__init__`` or ``set_params``, so they accept the old names too.
     """
 
     def decorate(cls: C) -> C:
@@ -38,7 +39,7 @@ def old_names(**moves: Move) -> Callable[[C], C]:
 
 
 def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with old names replaced, each with a warning; a new name beside its old one is an error."""
+    """Replace old names in ``given``, each with a warning; a new name together with its old one raises."""
     moves: Mapping[str, Move] = type(estimator)._old_names
     params = {name: value for name, value in given.items() if name.partition("__")[0] not in moves}
     for name, value in given.items():
@@ -61,7 +62,7 @@ def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]
             said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
             tell_new_name(old, type(estimator).__name__, said or "no parameter")
             if isinstance(move, str) and "__" not in move and new.keys() & given.keys():
-                raise TypeError(f"`{old}` is the old name of `{move}`: give one of them.")
+                raise TypeError(f"`{old}` is the old name of `{move}`: give only one of them.")
         params |= new
     return params
 
@@ -72,7 +73,7 @@ def tell_new_name(old: str, owner: str, new: str) -> None:
 
 
 def renamed_grid(estimator: Any, grid: Mapping[str, Any]) -> dict[str, Any]:
-    """A grid of an estimator's parameters with old names replaced, each with a warning."""
+    """Replace old names in a grid of an estimator's parameters, each with a warning."""
     moves: Mapping[str, Move] = getattr(type(estimator), "_old_names", {})
     new = {name: move for name in grid if isinstance(move := moves.get(name), str)}
     for old, name in new.items():
@@ -111,7 +112,7 @@ def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any
 
 
 def renamed_attribute(old: str, new: str) -> property:
-    """An old name of an attribute, or of a part's attribute; reading it warns."""
+    """A property for the old name of an attribute, or of a part's attribute; reading it warns."""
 
     def read(self: Any) -> Any:
         tell_new_name(old, type(self).__name__, f"`{new}`")

@@ -1,4 +1,4 @@
-"""The array types of the package, each defined once."""
+"""The array types of the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 P = ParamSpec("P")
 R = TypeVar("R")
 
-if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribute and any keyword would pass
+if TYPE_CHECKING:  # scikit-learn has no types; with its own classes type checkers would accept every attribute.
     from pandas import DataFrame
     from scipy.sparse import csr_array
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:  # scikit-learn has no types: with its own classes any attribu
     def with_callbacks(method: Callable[P, R]) -> Callable[P, R]: ...
 
     class ClassifierMixin:
-        """What marks a classifier."""
+        """Mixin that marks a classifier."""
 
     class RegressorMixin:
-        """What marks a regressor."""
+        """Mixin that marks a regressor."""
 
-else:  # loaded where a class is made of them: array types alone need no scikit-learn
+else:  # scikit-learn is imported only if a class needs it; array types do not.
 
     def __getattr__(name: str) -> Any:
         if not name.endswith(("Estimator", "Mixin", "callbacks")):
@@ -46,15 +46,15 @@ else:  # loaded where a class is made of them: array types alone need no scikit-
 
 
 ArrayLike: TypeAlias = npt.ArrayLike
-"""What NumPy makes an array of."""
+"""Values that NumPy can convert to an array."""
 Array: TypeAlias = npt.NDArray[np.float64]
-"""Numbers."""
+"""An array of floats."""
 Given: TypeAlias = ArrayLike | None
-"""What is like an array, or None where it was not given."""
+"""Values that NumPy can convert to an array, or None if the user gives none."""
 Index: TypeAlias = npt.NDArray[np.int64]
 """Positions: of rows, tasks or features."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
-"""Which of some things are meant."""
+"""A boolean mask."""
 Matrix: TypeAlias = "Array | csr_array"
 """Rows of features, dense or sparse."""
 Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]"
@@ -62,18 +62,18 @@ Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Se
 Json: TypeAlias = dict[str, Any]
 """Values by name: a JSON object, or parameters."""
 TaskMatrix: TypeAlias = Any
-"""Numbers over pairs of tasks: an array, or SciPy's csr_array where there are many tasks."""
+"""A matrix over pairs of tasks: an array, or SciPy's csr_array for many tasks."""
 Moment: TypeAlias = Any
-"""S, the moment of Q over pairs of tasks: an array, or where there are many tasks a PairMoment."""
+"""S, the moment of Q over pairs of tasks: an array, or a PairMoment for many tasks."""
 Labels: TypeAlias = npt.NDArray[Any]
 """Names of tasks or classes, of any type."""
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator | None
-"""What a random generator can be made of; a generator goes on where it is."""
+"""A seed of a random generator; a generator is used itself and continues from its state."""
 SharedMean: TypeAlias = str | bool | float
-"""The parameter of the shared mean: "auto", whether there is one, or its variance."""
+"""The parameter of the shared mean: "auto", True or False, or the variance of the mean."""
 GraphPenalty: TypeAlias = float | Literal["auto"]
 """The parameter of the graph penalty: "auto", or a number."""
 VarianceFloor: TypeAlias = str | float
 """The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None
-"""The parameter of the weights of classes: "balanced", a weight for each label, or none."""
+"""The parameter of the class weights: "balanced", a weight for each label, or None."""

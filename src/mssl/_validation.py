@@ -1,9 +1,9 @@
-"""Checks of parameters, one helper per kind, with one form of message.
+"""Checks of parameters, one function per kind, with one form of message.
 
 The form is ``name is VALUE; ALLOWED. REMEDY.``
 
-How to use them: a helper gets the parameter's name and its value, raises ``ParameterError`` where the value is not
-allowed, and returns it as a plain ``float``, ``int``, ``str``, ``bool`` or array where it is::
+A function gets the parameter's name and its value. If the value is not allowed, the function raises
+``ParameterError``. Otherwise it returns the value as a plain ``float``, ``int``, ``str``, ``bool`` or array::
 
     check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
     n_points = check_whole_number("n_points", n_points, low=1)
@@ -13,11 +13,12 @@ allowed, and returns it as a plain ``float``, ``int``, ``str``, ``bool`` or arra
     alpha = check_array("alpha", self.alpha, (), (n_tasks,), low=0)
     check_instance("edges", edges, KnownEdges, remedy="It says what is known: KnownEdges(forbidden=[(0, 1)]).")
 
-``also`` only names what the caller has let through before. What no helper knows is raised with the same form::
+``also`` adds allowed values to the message that the caller has already accepted. Other checks raise errors of the same
+form by :func:`refused`::
 
     raise refused("region", region, "give (south, north, west, east) in degrees")
 
-``name`` may say whose parameter it is, as in ``"GraphLaplacian: nearest"``.
+``name`` may include the owner of the parameter, as in ``"GraphLaplacian: nearest"``.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from mssl.exceptions import MSSLError, ParameterError
 Kind = TypeVar("Kind")
 Refusal = TypeVar("Refusal", bound=MSSLError)
 
-_OURS = {"mssl", "sklearn", "joblib"}  # decorators and loops between an estimator and whoever fits it
+_OURS = {"mssl", "sklearn", "joblib"}  # Warnings skip the frames of these packages, to point at the user's own line.
 _SHOWN = reprlib.Repr()
-_SHOWN.maxstring = _SHOWN.maxother = 80  # a value is shown so that it can be recognised, not in full
+_SHOWN.maxstring = _SHOWN.maxother = 80  # Messages show enough of a long value to recognise it.
 
 
 def refused(
@@ -52,26 +53,26 @@ def refused(
     remedy: str = "",
     error: type[Refusal] = ParameterError,  # type: ignore[assignment]  # mypy allows no default of a type variable
 ) -> Refusal:
-    """The error to raise for a value that is not allowed.
+    """Make the error to raise for a value that is not allowed.
 
     Parameters
     ----------
     name : str
-        The parameter.
+        Name of the parameter.
     value : object
-        What came.
+        The given value.
     allowed : str
-        What may come, without a full stop: "give a number above 0".
+        The allowed values, without a full stop: "give a number above 0".
     remedy : str
-        Further sentences, each with its full stop.
+        Further sentences, each with a full stop.
     error : type
-        The class of the error.
+        Class of the error.
     """
     return error(_message(name, shown(value), allowed, remedy))
 
 
 def shown(value: object) -> str:
-    """A value for a message: short, and NumPy's scalars as plain numbers."""
+    """A short text of a value for a message, with NumPy's scalars as plain numbers."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return _SHOWN.repr(value.item() if isinstance(value, np.generic) else value)
@@ -82,7 +83,7 @@ def _message(name: str, what: str, allowed: str, remedy: str) -> str:
 
 
 class Ends(TypedDict, total=False):
-    """Ends of an interval; ``low`` and ``high`` belong to it, ``above`` and ``below`` do not. None is no end."""
+    """Ends of an interval. It includes ``low`` and ``high`` and excludes ``above`` and ``below``; None means no end."""
 
     low: float | None
     above: float | None
@@ -102,7 +103,7 @@ def _range(ends: Mapping[str, Any]) -> str:
 
 
 def _inside(values: Any, ends: Mapping[str, Any]) -> Any:
-    """Which values lie in the interval; NaN lies in none."""
+    """Which values lie in the interval; NaN lies in no interval."""
     good = values == values
     for side, end in ends.items():
         if end is not None:
@@ -111,29 +112,29 @@ def _inside(values: Any, ends: Mapping[str, Any]) -> Any:
 
 
 def check_number(name: str, value: object, *, also: str = "", remedy: str = "", **ends: Unpack[Ends]) -> float:
-    """One finite real number in an interval."""
+    """Check that a value is one finite real number in an interval."""
     if finite(value) and _inside(value, ends):
-        return float(value)  # type: ignore[arg-type]  # finite() has found it to be a real number
+        return float(value)  # type: ignore[arg-type]  # finite() has checked the type
     raise refused(name, value, f"give a number{_range(ends)}{_or(also)}", remedy)
 
 
 def check_whole_number(name: str, value: object, *, also: str = "", remedy: str = "", **ends: Unpack[Ends]) -> int:
-    """One whole number in an interval."""
+    """Check that a value is one whole number in an interval."""
     if type(value) is not bool and isinstance(value, Integral) and _inside(value, ends):
         return int(value)
     raise refused(name, value, f"give a whole number{_range(ends)}{_or(also)}", remedy)
 
 
 def check_choice(name: str, value: object, allowed: Collection[Any], *, also: str = "", remedy: str = "") -> Any:
-    """One of several words (or other plain values)."""
-    # Compared one by one: an array, or something that cannot be hashed, is simply none of them.
+    """Check that a value is one of several words (or other plain values)."""
+    # The values are compared one by one, because arrays and other values may not be hashable.
     if any(type(value) is type(known) and value == known for known in allowed):
         return value
     raise refused(name, value, f"allowed are {', '.join(map(repr, allowed))}{_or(also)}", remedy)
 
 
 def check_flag(name: str, value: object, *, also: str = "", remedy: str = "") -> bool:
-    """True or False; NumPy's are taken too, numbers are not."""
+    """Check that a value is True or False (also NumPy's, but no numbers)."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise refused(name, value, f"allowed are True and False{_or(also)}", remedy)
@@ -142,7 +143,7 @@ def check_flag(name: str, value: object, *, also: str = "", remedy: str = "") ->
 def check_instance(
     name: str, value: object, kind: type[Kind] | tuple[type[Kind], ...], *, also: str = "", remedy: str = ""
 ) -> Kind:
-    """An object of one of several classes, not the class itself."""
+    """Check that a value is an object of one of several classes."""
     if isinstance(value, kind):
         return value
     kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -157,7 +158,10 @@ def check_array(
     remedy: str = "",
     **ends: Unpack[Ends],
 ) -> NDArray[np.float64]:
-    """Finite real numbers of one of several shapes; () is one number, None in a shape is any length."""
+    """Check that values are finite real numbers of one of several shapes.
+
+    The shape () means one number, and None in a shape means any length.
+    """
     allowed = f"give finite numbers{_range(ends)}"
     if shapes:
         allowed += f" of shape {' or '.join(map(_shape, shapes))}"
@@ -189,8 +193,8 @@ def _or(also: str) -> str:
 
 
 def finite(value: object) -> bool:
-    """Whether a parameter is one finite real number; text, None and arrays are not."""
-    # Asking an abstract class costs more than all else here.
+    """Whether a value is one finite real number; text, None and arrays are not."""
+    # The comparison of types is much faster than isinstance with an abstract class.
     return (type(value) is float or isinstance(value, Real)) and math.isfinite(value)
 
 
@@ -204,7 +208,7 @@ def is_number(text: str) -> bool:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, and name the line of the user: the first one outside of this package."""
+    """Warn and point at the user's own line, the first one outside of the packages in ``_OURS``."""
     level = 1
     frame: FrameType | None = sys._getframe(0)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:

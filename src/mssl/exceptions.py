@@ -1,4 +1,4 @@
-"""Errors of mssl. Each message says what came, what is allowed and what to do."""
+"""Errors of mssl. Each message gives the value, the allowed values and a remedy."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +15,7 @@ class MSSLError(Exception):
 
 
 class DataError(MSSLError, ValueError):
-    """Input that no model can be fitted to (NaN, wrong shape, text, nothing at all)."""
+    """Input to which no model can be fitted (NaN, wrong shape, text, no rows)."""
 
 
 class LayoutError(DataError):
@@ -23,11 +23,11 @@ class LayoutError(DataError):
 
 
 class UnseenTaskError(LayoutError):
-    """Prediction was asked for a task that was not there when the model was fitted."""
+    """A task to be predicted is not in the training data."""
 
 
 class NotAlignedError(LayoutError):
-    """A structure over residuals needs rows that belong together in all tasks."""
+    """A structure over residuals got rows that do not belong together in all tasks."""
 
 
 class ParameterError(MSSLError, ValueError):
@@ -35,7 +35,7 @@ class ParameterError(MSSLError, ValueError):
 
 
 class MissingDependencyError(MSSLError, ImportError):
-    """An optional package is needed for what was asked."""
+    """An optional package is needed and not installed."""
 
 
 class DatasetError(MSSLError, OSError):
@@ -47,7 +47,7 @@ class ModelFileError(MSSLError, ValueError):
 
 
 def all_or_nothing(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
-    """A fit that fails or is interrupted leaves its estimator as it was: with the earlier fit, or not fitted."""
+    """Decorator of fits: if a fit fails or is interrupted, its estimator keeps its earlier state."""
 
     @wraps(method)
     def fit(model: T, /, *args: P.args, **named: P.kwargs) -> R:
@@ -64,7 +64,7 @@ def all_or_nothing(method: Callable[Concatenate[T, P], R]) -> Callable[Concatena
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """Import an optional package, or say what it is for and how to get it."""
+    """Import an optional package, or raise an error with its purpose and the command that installs it."""
     from importlib import import_module
 
     try:

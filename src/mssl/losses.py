@@ -1,13 +1,12 @@
-r"""The losses of generalised linear models, pointwise in the linear predictor :math:`\eta`, and their likelihoods.
+r"""The losses of generalised linear models as functions of the linear predictor :math:`\eta`, and their likelihoods.
 
-Each is the negative log-likelihood of one observation up to terms without :math:`\eta` and up to its
-dispersion: ``value`` :math:`\ell(y,\eta)`, ``gradient`` :math:`\ell'`, ``curvature`` :math:`\ell''`
-(the expected one where the observed one misleads), the smallest constant that bounds the curvature
-(``None`` where there is none), the inverse link, the unit deviance, and the convex conjugate
-:math:`\ell^*(u) = \sup_\eta u\eta - \ell(y,\eta)` behind dual certificates.
+A loss is the negative log-likelihood of one observation, up to terms without :math:`\eta` and up to its dispersion. It
+has the value :math:`\ell(y,\eta)`, the gradient :math:`\ell'`, the curvature :math:`\ell''` (the expected one if the
+observed one misleads), the smallest constant that bounds the curvature (``None`` if there is none), the inverse link,
+the unit deviance, and the convex conjugate :math:`\ell^*(u) = \sup_\eta u\eta - \ell(y,\eta)` for dual certificates.
 
-A loss is a likelihood too: :math:`\log p(y\mid\eta) = b(y, \phi) - \ell(y, \eta)/\phi` with the dispersion φ. Averages
-over a normal predictor are Gauss–Hermite sums with one rule; a :class:`Forecast` is such an average for each row.
+A loss is a likelihood too: :math:`\log p(y\mid\eta) = b(y, \phi) - \ell(y, \eta)/\phi` with the dispersion φ. One
+Gauss–Hermite rule computes all averages over a normal predictor; a :class:`Forecast` holds such averages for rows.
 
 References
 ----------
@@ -28,23 +27,24 @@ from sklearn.base import BaseEstimator, clone
 from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import check_choice
 
-# 16 nodes put the slope of an evidence off by up to half a per cent.
+# With 16 nodes instead of 32, slopes of the evidence have errors of up to half a per cent.
 NODES, MASS = np.polynomial.hermite_e.hermegauss(32)
 _LOG_MASS = np.log(MASS) + 0.5 * NODES**2
 _POWERS = np.vander(NODES, 3, increasing=True)
 MASS = MASS / MASS.sum()
-# Half lengths and masses of normals whose mixture is the logistic law: values of Kolmogorov's distribution.
-# 24 give the law to 1e-12, and to 1e-6 of itself down to the least one; what is smaller is left to the general rule.
+# The logistic law is a mixture of normals; these are half their standard deviations, which follow Kolmogorov's
+# distribution, and their masses. 24 normals give probabilities with an error of 1e-12, and with a relative error of
+# 1e-6 down to _LEAST_OF_LAW. The general rule computes smaller probabilities.
 _LENGTHS = np.geomspace(0.22, 5.5, 24)
 _TERMS = np.arange(1, 60)
 _SHARES = _LENGTHS**2 * (np.exp(-2 * np.outer(_LENGTHS, _TERMS) ** 2) @ (-((-1.0) ** _TERMS) * _TERMS**2))
 _SHARES /= _SHARES.sum()
 _LEAST_OF_LAW = 1e-9
-_LARGEST_EXPONENT = 700.0  # of exponentials that are finite doubles
+_LARGEST_EXPONENT = 700.0  # Doubles can hold exp(700).
 
 
 class TiltedRule(NamedTuple):
-    """A rule for each row: nodes at mode + width · NODES, and masses (N, 32) that sum to the integral over e^top."""
+    """A rule per row: nodes mode + width · NODES, and masses (N, 32) whose sum is the integral over e^top."""
 
     mode: Array
     width: Array
@@ -64,16 +64,16 @@ class Calibration:
 class Forecast:
     """Predictive distributions of rows: the loss's distribution, averaged over a normal predictor.
 
-    Plug-in values are useless where posteriors are wide.
+    A distribution at the mean predictor alone would be too narrow if the posterior is wide.
 
     Attributes
     ----------
     mean, variance : ndarrays of shape (N,)
-        Of the linear predictor.
+        Mean and variance of the linear predictor.
     dispersion : ndarray of shape (N,)
-        Dispersion; of the squared error the noise variance.
+        Dispersion; for the squared error the noise variance.
     freedom : ndarray of shape (N,)
-        Degrees of freedom behind the dispersion.
+        Degrees of freedom of the dispersion's estimate.
     parameters : ndarray of shape (N, P)
         Learned parameters of the loss.
     loss : Loss
@@ -81,7 +81,7 @@ class Forecast:
     """
 
     factors: ClassVar[tuple[str, ...]] = ()
-    """What a calibration may move."""
+    """The factors that a calibration may choose."""
 
     mean: Array
     variance: Array
@@ -91,28 +91,28 @@ class Forecast:
     loss: Loss
 
     def arrays(self) -> dict[str, Any]:
-        """All but the loss, by name."""
+        """All fields except the loss, by name."""
         return {name: part for name, part in vars(self).items() if name != "loss"}
 
     def take(self, rows: Index) -> Self:
-        """Some of the rows."""
+        """The forecasts of the chosen rows."""
         some: dict[str, Any] = {name: part[rows] for name, part in self.arrays().items()}
         return replace(self, **some)
 
     def joined(self, others: Sequence[Forecast]) -> Self:
-        """These rows and those of others after them."""
+        """Append the rows of other forecasts."""
         whole: list[Forecast] = [self, *others]
         parts = [part.arrays() for part in whole]
         rows: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return replace(self, **rows)
 
     def calibrated(self, calibration: Calibration) -> Self:
-        """The same with the factors that folds suggest."""
+        """Multiply means and standard deviations by the factors of a calibration."""
         a, b = calibration.centre, calibration.spread
         return replace(self, mean=a * self.mean, variance=b**2 * self.variance, dispersion=b**2 * self.dispersion)
 
     def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
-        """One distribution in the place of a mixture, with its mean and variance."""
+        """Replace a mixture by one distribution with the mixture's mean and variance."""
         whole: list[Forecast] = [self, *others]
         parts = [part.arrays() for part in whole]
         averages = {name: np.tensordot(weights, [part[name] for part in parts], 1) for name in parts[0]}
@@ -142,11 +142,11 @@ class Forecast:
         return self.moments()[0]
 
     def quantile(self, levels: Array) -> Array:
-        """Quantiles of the target at some levels, shape (N, len(levels)), by halving."""
+        """Quantiles of the target at the given levels, shape (N, len(levels)), by bisection."""
         return self._each(lambda loss, rows: self.take(rows)._crossings(loss, np.asarray(levels)))
 
     def _crossings(self, loss: Loss, levels: Array) -> Array:
-        """Where the distribution function crosses levels, (N, len(levels))."""
+        """Points at which the distribution function reaches the levels, (N, len(levels))."""
         means = loss.inverse_link(np.clip(self._nodes(), -_LARGEST_EXPONENT, _LARGEST_EXPONENT))[:, None]
         dispersion, shape = self.dispersion[:, None, None], (len(means), len(levels))
 
@@ -174,7 +174,7 @@ class Forecast:
         return np.asarray(self.mean[:, None] + np.sqrt(self.variance)[:, None] * NODES)
 
     def _each(self, answer: Callable[[Loss, Any], Array]) -> Array:
-        """Answers row by row, each with the loss that has the parameters of the row."""
+        """Results of all rows, each computed with the loss that has the row's parameters."""
         if not self.loss.learned:
             return answer(self.loss, slice(None))
         values, which = np.unique(self.parameters, axis=0, return_inverse=True)
@@ -184,7 +184,7 @@ class Forecast:
 
 
 class StudentForecast(Forecast):
-    """Student's t around the predictor with the variance of predictor and noise."""
+    """Student's t distribution about the predictor, whose scale is due to the variances of predictor and noise."""
 
     factors = ("spread",)
 
@@ -209,7 +209,7 @@ class LabelForecast(Forecast):
     factors = ("centre", "spread")
 
     def log_probabilities(self) -> tuple[Array, Array]:
-        """Logarithms of the probabilities of both classes, exact where one of them rounds to one."""
+        """Log probabilities of both classes, accurate even if one probability rounds to one."""
         f = self._nodes()
         second = log_expit(f)
         return _log_average(second - f), _log_average(second)
@@ -224,40 +224,40 @@ class LabelForecast(Forecast):
         return np.log(np.maximum(probabilities @ MASS, 1e-300))
 
     def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
-        """Members whose predictors have other sizes are not averaged as log-odds: the largest would win."""
+        """Average the members' probabilities. An average of log-odds would follow the member with the largest ones."""
         logs = np.array([part.log_probabilities() for part in (self, *others) if isinstance(part, LabelForecast)])
         first, second = logsumexp(logs, axis=0, b=weights[:, None, None])
         return replace(super().mixed(others, weights), mean=second - first, variance=np.zeros(len(first)))
 
 
 class Loss(BaseEstimator, ABC):
-    """One observation's loss; everything is elementwise on arrays of equal shape.
+    """The loss of one observation; all methods work elementwise on arrays of equal shape.
 
-    A user's loss is a subclass with the abstract methods below. Parameters that ``__init__`` stores under the same
-    names can be searched (``loss__theta``), cloned and saved like those of scikit-learn's estimators.
+    To write a loss of your own, define the abstract methods in a subclass. Parameters that ``__init__`` stores under
+    their own names can be searched (``loss__theta``), cloned and saved like parameters of scikit-learn's estimators.
     """
 
     name: str
     range: str
     """The allowed targets, in words."""
     curvature_bound: float | None = None
-    """sup ℓ'' over all η, or None."""
+    """The supremum of ℓ'' over all η, or None if there is none."""
     edges: tuple[float, ...] = ()
-    """Targets which, when all are equal to one of them, leave no finite intercept."""
+    """Extreme targets: if all targets equal one of them, no finite intercept is optimal."""
     has_dispersion = False
     """Whether the noise level of each task has to be estimated."""
     identity = False
-    """Whether the predictor is the mean itself."""
+    """Whether the mean equals the linear predictor."""
     quadratic = False
-    """Whether this is the squared error, for which sums of squares say all."""
+    """Whether this is the squared error, so that sums of squares suffice."""
     labels = False
     """Whether targets are two classes, 0 and 1."""
     discrete = False
     """Whether targets are whole numbers."""
     learned: tuple[str, ...] = ()
-    """Parameters of ``__init__``, all above 0, that Bayesian fits may estimate."""
+    """Parameters of ``__init__`` that Bayesian fits may estimate; all are above 0."""
     noise_variance: ArrayLike = "auto"
-    """Dispersion of single observations, of the squared error their variance: one for all tasks or one per task."""
+    """Dispersion of single observations (their variance for the squared error), for all tasks or for each task."""
     _forecasts: type[Forecast] = Forecast
 
     def __init__(self, noise_variance: ArrayLike = "auto") -> None:
@@ -265,37 +265,37 @@ class Loss(BaseEstimator, ABC):
 
     @abstractmethod
     def value(self, y: Array, eta: Array) -> Array:
-        """ℓ(y, η)."""
+        """The loss ℓ(y, η)."""
 
     @abstractmethod
     def gradient(self, y: Array, eta: Array) -> Array:
-        """dℓ/dη."""
+        """The derivative dℓ/dη."""
 
     @abstractmethod
     def curvature(self, y: Array, eta: Array) -> Array:
         """Expected d²ℓ/dη², the Fisher weight."""
 
     def observed_curvature(self, y: Array, eta: Array) -> Array:
-        """d²ℓ/dη² itself, where it differs from the expected one."""
+        """The second derivative d²ℓ/dη² itself, which may differ from the expected one."""
         return self.curvature(y, eta)
 
     @abstractmethod
     def conjugate(self, y: Array, u: Array) -> Array:
-        """ℓ*(u), for u between 0 and a value of the gradient."""
+        """The conjugate ℓ*(u), for u between 0 and a value of the gradient."""
 
     def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
-        """Gradient and observed curvature together, where that is cheaper."""
+        """Gradient and observed curvature; losses override this if they can compute both faster."""
         return self.gradient(y, eta), self.observed_curvature(y, eta)
 
     def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
-        """Σ_i weight_i ℓ' and Σ_i weight_i ℓ'' task by task; task k owns the entries from ``starts[k]`` on."""
+        """Σ_i weight_i ℓ' and Σ_i weight_i ℓ'' for each task; the entries of task k begin at ``starts[k]``."""
         slopes, curves = self.derivatives(y, eta)
         return _sums(weights * slopes, starts), _sums(weights * curves, starts)
 
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array | None:
-        """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) task by task, or None without a closed form.
+        """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) for each task, or None without a closed form.
 
-        Task k owns the entries from ``starts[k]`` up to the next start.
+        The entries of task k are those from ``starts[k]`` up to the next start.
         """
         return None
 
@@ -305,30 +305,31 @@ class Loss(BaseEstimator, ABC):
 
     @abstractmethod
     def in_range(self, y: Array) -> Mask:
-        """Which targets are possible."""
+        """Which targets are possible under this loss."""
 
     @abstractmethod
     def deviance(self, y: Array, mean: Array) -> Array:
-        """Unit deviance: twice the log-likelihood lost against the saturated model."""
+        """Unit deviance: twice the difference to the log-likelihood of the saturated model."""
 
     def deviance_at(self, y: Array, eta: Array) -> Array:
-        """Unit deviance at a linear predictor: 2 (ℓ(y, η) − min ℓ(y, ·)), finite even where μ(η) rounds to an edge."""
+        """Unit deviance at a linear predictor, 2 (ℓ(y, η) − min ℓ(y, ·)); finite even if μ(η) rounds to an edge."""
         return np.maximum(2.0 * (self.value(y, eta) + self.conjugate(y, np.zeros_like(eta))), 0.0)
 
     def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array] | None:
-        """Targets and weights whose loss at η is that of the given ones at η + offset, or None if there are none.
+        """Targets and weights whose loss at η equals that of the given ones at η + offset; None if there are none.
 
-        They may differ by what does not depend on η. A count y with exposure e, for instance, is the rate y/e, e times.
+        The losses may differ by terms without η. For example, a count y with exposure e becomes the rate y/e with
+        weight e.
         """
         return None
 
     # --- the likelihood ----------------------------------------------------------------------------------------------
     def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
-        """What the log-likelihood of a target adds to −ℓ/φ. Bayesian fits need it."""
+        """The part of a target's log-likelihood besides −ℓ/φ. Bayesian fits need it."""
         raise NotImplementedError(f"{type(self).__name__} has no log_base")
 
     def log_density(self, y: Array, eta: Array, dispersion: Array | float = 1.0) -> Array:
-        """The logarithm of p(y | η)."""
+        """The log density log p(y | η)."""
         return self.log_base(y, dispersion) - self.value(y, eta) / dispersion
 
     def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
@@ -336,11 +337,11 @@ class Loss(BaseEstimator, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no cdf")
 
     def variance(self, mean: Array, dispersion: Array | float = 1.0) -> Array:
-        """Variance of targets with a mean: φ times the variance function."""
+        """Variance of targets with the given means: φ times the variance function."""
         return np.zeros_like(mean) + dispersion
 
     def moments(self, mean: Array, variance: Array, dispersion: Array | float = 1.0) -> tuple[Array, Array]:
-        """Mean and variance of targets whose predictor is normal."""
+        """Mean and variance of targets whose predictors are normal."""
         means = self.inverse_link(mean[:, None] + np.sqrt(variance)[:, None] * NODES)
         centre = means @ MASS
         within = self.variance(means, np.broadcast_to(dispersion, mean.shape)[:, None]) @ MASS
@@ -349,11 +350,12 @@ class Loss(BaseEstimator, ABC):
     def tilted_rule(
         self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0, near: Array | None = None
     ) -> TiltedRule:
-        r"""Gauss–Hermite sums over the distribution :math:`N(f; \mu, s) e^{-c\,\ell(y, f)}`, row by row.
+        r"""Gauss–Hermite rules for the distributions :math:`N(f; \mu, s) e^{-c\,\ell(y, f)}` of all rows.
 
-        The nodes are centred at its mode. That lies between μ and where the slope at μ would take it. Newton's steps
-        lead there, from ``near`` where it is given, replaced by halving where they leave the bracket or do not shrink.
-        They end within a thousandth of the mode's width, which the sums over the nodes do not see.
+        The nodes are centred at the mode, which lies between μ and the end of a step from μ along the slope. Newton
+        steps find the mode, starting from ``near`` if it is given. A step that leaves the bracket or does not shrink is
+        replaced by bisection. The steps end within a thousandth of the distribution's width, because smaller errors do
+        not change the sums.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             slope, bend = self._tilted_slopes(y, mean, variance, precision, mean)
@@ -386,7 +388,7 @@ class Loss(BaseEstimator, ABC):
     def _tilted_slopes(
         self, y: Array, mean: Array, variance: Array, precision: Array | float, f: Array
     ) -> tuple[Array, Array]:
-        """Slope and curvature, upwards, of the logarithm of a tilted distribution."""
+        """Slope and negative curvature of the logarithm of a tilted distribution."""
         gradient, curvature = self.derivatives(y, f)
         return (mean - f) / variance - precision * gradient, 1 / variance + precision * np.maximum(curvature, 0.0)
 
@@ -402,7 +404,7 @@ class Loss(BaseEstimator, ABC):
         precision : float or ndarray of shape (N,)
             c, the weight of a row over the dispersion.
         near : ndarray of shape (N,), optional
-            Where the modes are looked for first.
+            Starting points of the search for the modes.
 
         Examples
         --------
@@ -419,7 +421,7 @@ class Loss(BaseEstimator, ABC):
         return top + np.log(total), mode + width * first, spread
 
     def at(self, parameters: Array) -> Self:
-        """The same loss with other values of its learned parameters."""
+        """Copy the loss with other values of its learned parameters."""
         values = dict(zip(self.learned, np.asarray(parameters, dtype=float).tolist(), strict=True))
         moved: Self = clone(self).set_params(**values)
         return moved
@@ -430,7 +432,7 @@ class Loss(BaseEstimator, ABC):
         return np.array([getattr(self, name) for name in self.learned], dtype=float)
 
     def parameter_slopes(self, y: Array, eta: Array, dispersion: Array | float = 1.0) -> Array:
-        """Slopes of log p(y | η) in the logarithm of each learned parameter, stacked before the shape of η."""
+        """Derivatives of log p(y | η) by the logarithms of the learned parameters, which are the first axis."""
         slopes, h = [], 1e-4
         for place in range(len(self.learned)):
             step = np.exp(h * (np.arange(len(self.learned)) == place))
@@ -441,7 +443,7 @@ class Loss(BaseEstimator, ABC):
     def forecast(
         self, mean: Array, variance: Array, dispersion: Array, freedom: Array, parameters: Array | None = None
     ) -> Forecast:
-        """What rows with a normal predictor will be; see :class:`Forecast`."""
+        """Predictive distributions of rows with a normal predictor; see :class:`Forecast`."""
         if parameters is None:
             parameters = np.tile(self.parameters, (len(mean), 1))
         dispersion = dispersion if self.has_dispersion else np.ones(len(mean))
@@ -449,7 +451,7 @@ class Loss(BaseEstimator, ABC):
 
 
 class IdentityLink(Loss):
-    """Losses of finite numbers whose predictor is their mean."""
+    """Base class of losses of finite numbers whose mean equals the linear predictor."""
 
     range = "finite numbers"
     curvature_bound = 1.0
@@ -472,8 +474,8 @@ class Gaussian(IdentityLink):
     Parameters
     ----------
     noise_variance : "auto", float or array of shape (K,), default="auto"
-        Variance of the noise, for all tasks or for each. "auto" estimates which share of each task's variation is
-        noise, so that units do not matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
+        Variance of the noise, for all tasks or for each task. "auto" estimates the share of noise in each task's
+        variation, so that units do not matter. Tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
     """
 
     name = "gaussian"
@@ -506,16 +508,16 @@ class Gaussian(IdentityLink):
 
 
 class Huber(IdentityLink):
-    r"""Least squares near the target and absolute errors far from it, so that outliers pull with a bounded force.
+    r"""Squared errors near the target and absolute errors far from it, so that outliers have bounded influence.
 
-    :math:`\ell = \tfrac12 r^2` for :math:`|r| \le \delta` and :math:`\delta|r| - \tfrac12\delta^2` beyond, of
-    :math:`r = y - \eta`; identity link.
+    With :math:`r = y - \eta`, :math:`\ell = \tfrac12 r^2` for :math:`|r| \le \delta` and
+    :math:`\ell = \delta|r| - \tfrac12\delta^2` otherwise; identity link.
 
     Parameters
     ----------
     delta : float, default=1.345
-        δ, in the units of y; 1.345 times the noise's standard deviation loses 5 % of the precision of least squares
-        where the noise is normal.
+        The threshold δ in the units of y. With normal noise, 1.345 times its standard deviation loses 5 % of the
+        precision of least squares.
     noise_variance : "auto", float or array of shape (K,), default="auto"
         As for :class:`Gaussian`.
 
@@ -546,7 +548,7 @@ class Huber(IdentityLink):
         return np.clip(eta - y, -self.delta, self.delta)
 
     def curvature(self, y: Array, eta: Array) -> Array:
-        # That of the parabola that touches the loss here and lies above it elsewhere.
+        # The curvature of the parabola that touches the loss at η and lies above it elsewhere.
         return self.delta / np.maximum(np.abs(y - eta), self.delta)
 
     def observed_curvature(self, y: Array, eta: Array) -> Array:
@@ -621,10 +623,11 @@ class Bernoulli(Loss):
     def tilted(
         self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0, near: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        """The same in closed form, however wide the normal is, where rows count once.
+        """Closed form of the same integrals for rows of weight 1, for normals of any width.
 
-        The logistic law is a mixture of normals whose lengths are twice those of Kolmogorov's distribution (Andrews &
-        Mallows 1974, doi:10.1111/j.2517-6161.1974.tb00989.x), so that the integral is a sum of normal probabilities.
+        The logistic law is a mixture of normals, whose standard deviations are twice a variable with Kolmogorov's
+        distribution (Andrews & Mallows 1974, doi:10.1111/j.2517-6161.1974.tb00989.x). The integral is therefore a sum
+        of normal probabilities.
         """
         if not np.all(precision == 1.0):
             return super().tilted(y, mean, variance, precision, near)
@@ -643,7 +646,7 @@ class Bernoulli(Loss):
 
 
 class LogLink(Loss):
-    r"""Losses with :math:`\mu = e^\eta` and the variance :math:`\phi\mu^p`."""
+    r"""Base class of losses with :math:`\mu = e^\eta` and the variance :math:`\phi\mu^p`."""
 
     _power: int
 
@@ -755,13 +758,13 @@ class Gamma(LogLink):
 
 
 def _exp(exponents: Array) -> Array:
-    """The exponential; a result beyond the range of doubles is infinite, and line searches then shorten their step."""
+    """The exponential. Results beyond the range of doubles are infinite, and line searches then shorten their steps."""
     with np.errstate(over="ignore"):
         return np.exp(exponents)
 
 
 def _log_average(logs: Array) -> Array:
-    """Logarithm of the average over the nodes, the last axis."""
+    """Logarithm of the average over the nodes on the last axis."""
     top = logs.max(axis=-1)
     return np.asarray(top + np.log(np.exp(logs - top[..., None]) @ MASS))
 
@@ -771,7 +774,7 @@ def _sums(values: Array, starts: Index) -> Array:
 
 
 def _log_sums(exponents: Array, weights: Array, starts: Index) -> Array:
-    """Logarithm of Σ_i weight_i exp(exponent_i) task by task, without overflow."""
+    """Logarithm of Σ_i weight_i exp(exponent_i) for each task, without overflow."""
     largest = np.maximum.reduceat(exponents, starts)
     sizes = np.diff(starts, append=len(exponents))
     return np.asarray(largest + np.log(_sums(weights * np.exp(exponents - np.repeat(largest, sizes)), starts)))
@@ -781,7 +784,7 @@ LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Gaussian, Bernoull
 
 
 def resolve_loss(loss: str | Loss) -> Loss:
-    """A loss from its name, or the loss itself."""
+    """Make a loss from its name; return a loss unchanged."""
     if isinstance(loss, Loss):
         return loss
     return LOSSES[check_choice("loss", loss, tuple(LOSSES), also="a Loss object")]()

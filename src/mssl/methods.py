@@ -1,4 +1,4 @@
-"""Which estimator a method's name and a family of targets stand for."""
+"""Estimators by the name of a method and the family of the targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAYESIAN = "bayesian"
 
 
 def method_names() -> list[str]:
-    """Names of all methods: the two of the paper, tuned by cross-validation, the Bayesian one, and the presets."""
+    """Names of all methods: the two methods of the paper, the Bayesian method, and the presets."""
     return list(dict.fromkeys([*LEARNED, BAYESIAN, *(name.replace("_", "-") for name in mssl.presets.available())]))
 
 
@@ -30,24 +30,25 @@ def make_estimator(
     seed: int = 0,
     **running: Any,
 ) -> Any:
-    """An unfitted estimator for a method's name.
+    """Make an unfitted estimator from a method's name.
 
-    What can be chosen is chosen by cross-validation, unless some of it is among the fixed parameters.
+    Cross-validation chooses the strengths of penalties, unless one of them is among the fixed parameters.
 
     Parameters
     ----------
     method : str
         "p-mssl", "r-mssl", "bayesian" or the name of a preset, with hyphens or underscores.
     family : {"gaussian", "binary", "poisson", "gamma"}
-        Of the targets.
+        Family of the targets.
     fixed : dict, optional
-        Parameters that are given instead of chosen.
+        Parameters with fixed values.
     selection : {"prediction", "both"}
-        Whether the graph comes with the prediction, or from stability selection.
+        "prediction" keeps the graph of the best predictions; "both" selects the graph by stability selection.
     seed : int
-        Of stability selection.
+        Seed of stability selection.
     running : dict
-        Parameters that change no result, such as verbose, n_jobs and checkpoint; set where the estimator has them.
+        Parameters that do not change results, such as verbose, n_jobs and checkpoint. Those that the estimator does
+        not have are ignored.
     """
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
@@ -62,22 +63,22 @@ def make_estimator(
     else:
         model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
         given = renamed_grid(model, fixed or {})
-        if given.keys() & set(GRIDS):  # what the search would choose
+        if given.keys() & set(GRIDS):  # A parameter that the search would choose is fixed, so there is no search.
             model = set_known(model, given)
         else:
             inner = {name: value for name, value in given.items() if name in model.get_params() and name != "verbose"}
             # The graph is selected with a fixed seed, so that the same table gives the same answer.
             stability = mssl.StabilitySelection(random_state=seed)
             search = mssl.MSSLClassifierCV if binary else mssl.MSSLRegressorCV
-            found = search(model.set_params(**inner), selection=selection, stability=stability)
-            model = set_known(found, {name: value for name, value in given.items() if name not in inner})
+            tuned = search(model.set_params(**inner), selection=selection, stability=stability)
+            model = set_known(tuned, {name: value for name, value in given.items() if name not in inner})
     return model.set_params(**{key: value for key, value in running.items() if key in model.get_params(deep=False)})
 
 
 def set_known(model: Any, fixed: dict[str, Any]) -> Any:
-    """The model with these parameters; an unknown one raises with the names of all."""
+    """Set parameters of a model; an unknown name raises an error with all names."""
     known = model.get_params()
-    names = {name.removeprefix("estimator__") for name in known}  # make_estimator hands on what a search fits with
+    names = {name.removeprefix("estimator__") for name in known}  # make_estimator passes these on to the inner model.
     strange = sorted(set(fixed) - set(known) - set(getattr(model, "_old_names", ())))
     if strange:
         raise ParameterError(
@@ -87,7 +88,7 @@ def set_known(model: Any, fixed: dict[str, Any]) -> Any:
 
 
 def lacks_graph(model: Any) -> str | None:
-    """The parameter of a structure over a known graph of tasks which has none yet; None for other models."""
+    """The name of a model's parameter whose structure still needs a known graph of tasks; None for other models."""
     for name, value in model.get_params().items():
         if isinstance(value, mssl.structures.Structure) and value.lacks_graph:
             return str(name)
@@ -95,7 +96,7 @@ def lacks_graph(model: Any) -> str | None:
 
 
 def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
-    """A preset for a family; its strengths are chosen by cross-validation unless parameters are given."""
+    """A preset for a family; cross-validation chooses its strengths unless parameters are given."""
     check_choice("method", name, method_names())
     short = name.replace("-", "_")
     loss = "bernoulli" if family == "binary" else family
@@ -110,7 +111,7 @@ def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
 
 
 def _strengths(model: Any) -> dict[str, list[float]]:
-    """Grids of the strengths that a preset has: of its structure, of its penalty, or none."""
+    """Grids of a preset's strengths, those of its structure and its penalty; empty if it has none."""
     parts = {name: getattr(model, name, None) for name in ("structure", "penalty")}
     grid = [float(10**power) for power in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 4)]
     return {f"{name}__alpha": grid for name, part in parts.items() if getattr(part, "alpha", 0.0)}

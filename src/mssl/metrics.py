@@ -1,4 +1,4 @@
-"""Scores of predictions, task by task."""
+"""Scores of predictions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mssl.exceptions import DataError, LayoutError
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss
 
-NEGLIGIBLE_GAIN = 0.0005  # below it a gain rounds to nothing in percent, and is told as none
+NEGLIGIBLE_GAIN = 0.0005  # Reports call smaller gains none, because they round to 0.0 %.
 
 
 def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = None) -> float:
-    """Share of deviance explained, against the weighted mean; the mean over columns for (n, K) targets.
+    """Share of explained deviance, compared with the weighted mean; for (n, K) targets the mean over columns.
 
     Parameters
     ----------
     loss : Loss
-        Whose unit deviance counts.
+        The loss whose unit deviance is used.
     y : array of shape (N,) or (n, K)
-        Targets; NaN in (n, K) are left out.
+        Targets; NaN in (n, K) targets are left out.
     prediction : ndarray of the same shape
         Predicted means.
     sample_weight : array of the shape of y or of its rows, optional
@@ -32,8 +32,8 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
     Returns
     -------
     float
-        1 is perfect, 0 is no better than the mean. A column whose targets are all equal counts 1 if predicted
-        exactly and 0 otherwise; a column without targets does not count.
+        1 is perfect, 0 is no better than the mean. A column whose targets are all equal has the score 1 if it is
+        predicted exactly and 0 otherwise. A column without targets does not count.
     """
     target, weights = scored_targets(np.asarray(y, dtype=float), prediction, sample_weight)
     seen = ~np.isnan(target)
@@ -42,9 +42,9 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
     if not np.all(loss.in_range(target[seen])):
         raise DataError(f"y holds targets out of range for the {loss.name} loss; allowed are {loss.range}.")
     scores = []
-    for k, found in enumerate(np.atleast_2d(seen.T)):
-        if found.any():
-            column, means, c = (np.atleast_2d(part.T)[k, found] for part in (target, prediction, weights))
+    for k, known in enumerate(np.atleast_2d(seen.T)):
+        if known.any():
+            column, means, c = (np.atleast_2d(part.T)[k, known] for part in (target, prediction, weights))
             others = means, np.full_like(column, np.average(column, weights=c))
             lost, total = (float(np.sum(c * loss.deviance(column, other))) for other in others)
             scores.append(1.0 - lost / total if total else float(lost == 0))
@@ -52,12 +52,12 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
 
 
 def scored_targets(target: Labels, prediction: Labels, sample_weight: Any) -> tuple[Labels, Array]:
-    """Targets in the shape of the predictions, and a weight for each of them; an error where shapes do not agree."""
+    """Targets in the shape of the predictions and one weight per target; shapes that do not agree raise."""
     if target.shape[:1] == prediction.shape[:1] and {*target.shape[1:], *prediction.shape[1:]} == {1}:
-        target = target.reshape(prediction.shape)  # a column and a row of numbers are the same targets
+        target = target.reshape(prediction.shape)  # (N,) and (N, 1) hold the same targets.
     if target.shape != prediction.shape:
         raise LayoutError(
-            f"y has shape {target.shape}, the predictions have {prediction.shape}; give one target a prediction."
+            f"y has shape {target.shape}, the predictions have {prediction.shape}; give one target per prediction."
         )
     weights = np.ones(target.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if weights.ndim < target.ndim:
@@ -67,25 +67,25 @@ def scored_targets(target: Labels, prediction: Labels, sample_weight: Any) -> tu
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What folds say of rows that were not fitted on: predicted by the very mixture or average that the model is.
+    """Scores on held-out rows of folds, predicted by the same mixture or average as the model's predictions.
 
-    Weights, calibration factors and settings for a fold come from the other folds, so that none was chosen by the rows
-    that it is judged on.
+    Weights, calibration factors and settings for a fold come from the other folds. So no row takes part in a choice by
+    which it is predicted.
 
     Attributes
     ----------
     what : str
-        What the score is, in words.
+        Name of the score, in words.
     score : float
         The score.
     base_rate : float or None
-        Of labels the log loss of each task's base rate alone (:func:`task_means` of the same training rows).
+        For labels: the log loss of each task's base rate (:func:`task_means` of the same training rows).
     auc : float or None
-        Of labels the area under the ROC curve within folds, on average.
+        For labels: the mean over folds of the area under the ROC curve.
     explained : float or None
-        Of numbers R² within tasks: one less the squared errors over those of :func:`task_means`.
+        For numbers: R² within tasks, one minus the squared errors over those of :func:`task_means`.
     separate : float or None
-        The score of Bayesian fits whose tasks have nothing in common, judged in the same way; the best of them.
+        The best score, judged in the same way, of Bayesian fits whose tasks share nothing.
     """
 
     what: str
@@ -97,21 +97,22 @@ class HeldOut:
 
 
 def mean_of_known(scores: ArrayLike) -> float | None:
-    """Mean of the scores that are numbers; None where none is, as areas under the ROC curve of one class."""
+    """Mean of the scores without NaN; None if all are NaN, as areas under ROC curves with a single class."""
     known = np.asarray(scores)[~np.isnan(scores)]
     return float(known.mean()) if len(known) else None
 
 
 def task_means(y: Array, task: Index, weights: Array | None, n_tasks: int) -> Array:
-    """Mean of each task, drawn towards that of all tasks as far as the spread within tasks asks for.
+    """Mean of each task, shrunk towards the mean of all tasks.
 
-    Components of variance by the method of moments; the spread within tasks includes one row from anywhere, so that a
-    task whose labels are all alike has no rate of 0 or 1. A task without rows has the mean of all.
+    The shrinkage depends on the variances within and between tasks, which are estimated by the method of moments. The
+    variance within tasks includes one more row, taken from all rows. A task whose labels are all equal then has no rate
+    of 0 or 1. A task without rows gets the mean of all tasks.
 
     Parameters
     ----------
     y : ndarray of shape (N,)
-        Targets; of labels 0 and 1.
+        Targets; 0 and 1 for labels.
     task : ndarray of int of shape (N,)
         Task of each row.
     weights : ndarray of shape (N,) or None
@@ -145,13 +146,13 @@ def task_means(y: Array, task: Index, weights: Array | None, n_tasks: int) -> Ar
 
 
 def base_log_loss(y: Array, rate: Array, weights: Array) -> float:
-    """Mean log loss of labels 0 and 1 that are predicted by rates."""
+    """Mean log loss of labels 0 and 1 that rates predict."""
     hit = np.where(y > 0.5, rate, 1 - rate)
     return -float(weights @ np.log(np.maximum(hit, 1e-15)) / weights.sum())
 
 
 def share_explained(y: Array, predicted: Array, base: Array, weights: Array) -> float:
-    """R² within tasks: one less the squared errors over those of a baseline; NaN where that has none.
+    """R² within tasks: one minus the squared errors over those of a baseline; NaN if the baseline has no errors.
 
     Parameters
     ----------
@@ -172,12 +173,14 @@ def share_explained(y: Array, predicted: Array, base: Array, weights: Array) -> 
 
 
 def area_under_curve(y: Array, score: Array, sample_weight: Array | None = None) -> float:
-    """Area under the ROC curve: how often a row of the second class scores above one of the first, ties half.
+    """Area under the ROC curve: how often a row of the second class scores above one of the first class.
+
+    Ties count one half.
 
     Parameters
     ----------
     y : ndarray of shape (N,)
-        0 and 1.
+        Labels 0 and 1.
     score : ndarray of shape (N,)
         Probabilities or linear predictors.
     sample_weight : ndarray of shape (N,), optional
@@ -186,7 +189,7 @@ def area_under_curve(y: Array, score: Array, sample_weight: Array | None = None)
     Returns
     -------
     float
-        Between 0 and 1, 0.5 is chance; NaN where a class has no row.
+        A number between 0 and 1; chance gives 0.5. NaN if a class has no rows.
 
     Examples
     --------
@@ -207,16 +210,17 @@ def conditional_score(model: Any, X: Any, y: Any, tasks: Any = None, sample_weig
     r"""Mean log density of each target given the other targets of the same occasion, for residual models.
 
     With the precision Ω of the residuals e, the target of task k has the mean
-    :math:`y_k - (\Omega e)_k/\Omega_{kk}` and the variance :math:`1/\Omega_{kk}`. Its scale suits
-    ``MSSLRegressorCV(MSSLRegressor(relation="residual"), scoring="conditional")``, which then chooses the graph by what
-    it is good for.
+    :math:`y_k - (\Omega e)_k/\Omega_{kk}` and the variance :math:`1/\Omega_{kk}`.
+    ``MSSLRegressorCV(MSSLRegressor(relation="residual"), scoring="conditional")`` uses this score to choose the graph
+    that best predicts tasks from each other.
 
     Parameters
     ----------
     model : estimator
-        With ``residual_covariance_``.
+        A fitted model with ``residual_covariance_``.
     X, y, tasks, sample_weight
-        Data in the shared or aligned layout, as for ``fit``; missing targets and weights play no part.
+        Data in the shared or aligned layout, as for ``fit``. Occasions with missing targets are left out, and weights
+        are ignored.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The paper's objective as it is printed, in the paper's units: p-MSSL, r-MSSL, and both forms for classes."""
+"""The objective as the paper prints it, in the paper's units: p-MSSL, r-MSSL, and both forms for two classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PaperMSSL", "PaperMSSLClassifier"]
 
 @dataclass(eq=False, repr=False)
 class _PrintedPrecision(SparsePrecision):
-    """The sparse precision of the paper's fits, which start from its Ω = I."""
+    """The sparse precision of the paper's fits, which start from Ω = I in the paper's units."""
 
     _: KW_ONLY
     identity: float = 1.0
@@ -31,7 +31,7 @@ class _PrintedPrecision(SparsePrecision):
 
 
 def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec:
-    """The printed objective in this package's units: raw features, unit noise, no shared mean."""
+    """The printed objective in this package's units, with unscaled features, unit noise and no shared mean."""
     learned, penalty, _ = estimator._learned(data)
     rows = len(data.y) // data.n_tasks if learned.on == "residual" else 0
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=rows)
@@ -48,13 +48,13 @@ def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec
 class PaperMSSL(MSSLRegressor):
     """The objective as the paper prints it (:func:`mssl.model.objective.paper_scale`).
 
-    λ and γ are the paper's; features are not scaled, the noise variance is 1, there is no shared mean, and fits start
-    from Ω = I and W = 0.
+    The parameters λ and γ are in the paper's units. Features are not scaled, the noise variance is 1, there is no
+    shared mean, and fits start from Ω = I and W = 0.
 
     Parameters
     ----------
     graph_penalty, coef_penalty : float, default="auto" (0.3) and 0.0
-        The paper's λ, above 0, and γ. A :class:`mssl.structures.SparsePrecision` says how the graph step is solved.
+        The paper's λ, above 0, and γ. A :class:`mssl.structures.SparsePrecision` also sets the graph solver.
     relation, loss, target_transform, fit_intercept, solver, warm_start
         As for :class:`mssl.MSSLRegressor`.
     features, missing, categorical_features, task_column, tol, max_iter, verbose
@@ -83,12 +83,12 @@ class PaperMSSL(MSSLRegressor):
 @old_names()
 @dataclass(eq=False, repr=False)
 class PaperMSSLClassifier(MSSLClassifier):
-    """The paper's objective for two classes, of which it prints two that differ by factors of 2.
+    """The paper's objective for two classes. The paper prints two forms that differ by factors of 2.
 
     Parameters
     ----------
     logistic : {"bound", "printed"}, default="bound"
-        "bound" is eq. 17, the whole loss with one half of the trace; "printed" is eq. 16, half the loss with the whole
+        "bound" is eq. 17, the full loss with one half of the trace. "printed" is eq. 16, half the loss with the full
         trace.
     graph_penalty, coef_penalty, class_weight, fit_intercept, solver, warm_start
         As for :class:`PaperMSSL`.

@@ -1,12 +1,12 @@
-r"""Named methods of the literature, each a setting of the same machinery: structure × penalty × loss.
+r"""Named methods of the literature as combinations of a structure, a penalty and a loss.
 
-Every function returns an unfitted estimator with one API: three data layouts, ``clone``, ``GridSearchCV``.
-``loss="gaussian"`` (default), ``"poisson"`` and ``"gamma"`` give a :class:`mssl.MultiTaskGLM`, ``"bernoulli"`` a
-classifier. Further keywords go to the estimator (``task_column``, ``tol``, ``features``, …).
+Every function returns an unfitted estimator with the same API: three data layouts, ``clone``, ``GridSearchCV``. With
+``loss="gaussian"`` (default), ``"poisson"`` or ``"gamma"`` it is a :class:`mssl.MultiTaskGLM`, with ``"bernoulli"`` a
+classifier. Further keywords are passed to the estimator (``task_column``, ``tol``, ``features``, …).
 
 In all objectives :math:`\ell(W, b) = \sum_k s_k \sum_i \ell(y_{ki}, x_{ki}\cdot w_k + b_k)`, where :math:`s_k` is the
-inverse noise variance of task k (estimated; ``loss=Gaussian(noise_variance=1)`` switches that off) and intercepts are
-not penalised.
+inverse noise variance of task k. It is estimated unless the loss sets it (``loss=Gaussian(noise_variance=1)``).
+Intercepts are not penalised.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _FIXED = ("structure", "penalty", "relation")  # parameters of the estimators th
 
 
 def _preset(function: Callable[P, R]) -> Callable[P, R]:
-    """Enter a preset into the list, and raise an error with all keywords where one is unknown."""
+    """Register a preset, and let it raise an error with all keywords if one is unknown."""
 
     @wraps(function)
     def checked(*values: P.args, **parameters: P.kwargs) -> R:
         try:
             return function(*values, **parameters)
-        except TypeError as error:  # estimators only store what they are given, so that it is about the call
+        except TypeError as error:  # Estimators only store their parameters, so the error is about the call.
             preset_names = [name for name in signature(function).parameters if name != "further"]
             plain: Any = function
             model = plain(**{name: parameters[name] for name in preset_names if name in parameters})
@@ -64,7 +64,7 @@ def _preset(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def available() -> dict[str, str]:
-    """All presets, with one line each.
+    """All presets with a one-line description.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def available() -> dict[str, str]:
 
 
 def make(name: str, /, **parameters: Any) -> Any:
-    """A preset by its name.
+    """Make a preset by its name.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def ols(*, loss: str | Loss = "gaussian", **further: Any) -> General:
 
     .. math:: \min_{W, b} \ell(W, b)
 
-    For other losses the unpenalised maximum-likelihood fit, which needs more rows than features.
+    For other losses this is the unpenalised maximum-likelihood fit, which needs more rows than features.
 
     References
     ----------
@@ -131,10 +131,10 @@ def logistic(alpha: ArrayLike = 1.0, coef_penalty: float = 0.0, **further: Any) 
     ----------
     Cox (1958), doi:10.1111/j.2517-6161.1958.tb00292.x.
     """
-    loss = further.pop("loss", "bernoulli")  # the only value allowed, so that the signature does not list it
+    loss = further.pop("loss", "bernoulli")  # The signature omits the loss, which has one allowed value.
     if getattr(loss, "name", loss) != "bernoulli":
         remedy = "Leave the loss out, or use presets.ridge for other losses."
-        raise refused("presets.logistic: loss", loss, "logistic regression has the loss 'bernoulli'", remedy)
+        raise refused("presets.logistic: loss", loss, "logistic regression takes the loss 'bernoulli'", remedy)
     return _estimator(Independent(alpha), L1(coef_penalty), "bernoulli", further)
 
 
@@ -182,12 +182,12 @@ def jfs(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) ->
 
 @_preset
 def dirty(alpha: float = 1.0, own: float = 0.5, *, loss: str | Loss = "gaussian", **further: Any) -> General:
-    r"""Features that tasks share beside features of a task's own (the dirty model).
+    r"""Weights as a sum of a part with shared features and a sparse part of each task (the dirty model).
 
     .. math:: \min_{B, S, b} \ell(B + S, b) + \alpha\sum_j \max_k\sqrt{s_k}|B_{jk}|
               + \rho\alpha\sum_{jk}\sqrt{s_k}|S_{jk}|
 
-    ρ is ``own``; ``model.penalty.parts(model.coef_)`` parts the weights where the noise variance is 1.
+    ρ is ``own``. If the noise variance is 1, ``model.penalty.parts(model.coef_)`` splits the weights into B and S.
 
     References
     ----------
@@ -199,7 +199,7 @@ def dirty(alpha: float = 1.0, own: float = 0.5, *, loss: str | Loss = "gaussian"
 
 @_preset
 def low_rank(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
-    r"""Trace norm: all tasks live in a few common directions.
+    r"""Trace norm, so that the weights of all tasks lie in a few common directions.
 
     .. math:: \min_{W, b} \ell(W, b) + \alpha\,\|W\operatorname{diag}(\sqrt s)\|_*
 
@@ -309,8 +309,8 @@ def p_mssl_copula(
 ) -> MSSLRegressor | General:
     r"""p-MSSL with rank correlations of the coefficients.
 
-    As :func:`p_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from ranks and D the mean squares; a fixed-point iteration.
-    It serves the graph more than the prediction.
+    This is :func:`p_mssl` with :math:`S = D^{1/2} R D^{1/2}`, where R comes from ranks and D holds the mean squares. A
+    fixed-point iteration fits it. It improves the graph more than the predictions.
 
     References
     ----------
@@ -328,7 +328,8 @@ def r_mssl_copula(
 ) -> MSSLRegressor:
     r"""r-MSSL with rank correlations of the residuals; shared or aligned layout.
 
-    As :func:`r_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from the residuals' ranks; a fixed-point iteration.
+    This is :func:`r_mssl` with :math:`S = D^{1/2} R D^{1/2}`, where R comes from the residuals' ranks. A fixed-point
+    iteration fits it.
 
     References
     ----------
@@ -341,7 +342,7 @@ def r_mssl_copula(
 
 @_preset
 def average_model(**further: Any) -> AverageModel:
-    r"""The mean of the ensemble's members (features), nothing learned.
+    r"""The mean of the ensemble's members (features), without learning.
 
     .. math:: \hat y_{ki} = \tfrac1d \sum_j x_{kij}
 
@@ -354,7 +355,7 @@ def average_model(**further: Any) -> AverageModel:
 
 @_preset
 def best_member(**further: Any) -> BestMember:
-    r"""For each task the one member (feature) that was closest to the targets.
+    r"""For each task the member (feature) that was closest to the targets.
 
     .. math:: \hat y_{ki} = x_{kij_k}, \qquad j_k = \arg\min_j \sum_i (y_{ki} - x_{kij})^2
 
@@ -367,7 +368,7 @@ def best_member(**further: Any) -> BestMember:
 
 @_preset
 def climatology(month: Any = None, **further: Any) -> Climatology:
-    r"""For each task the mean of the training targets of the same month of year.
+    r"""For each task the mean of the training targets of the same month of the year.
 
     .. math:: \hat y_{ki} = \operatorname{mean}\{y_{kl} : \mathrm{month}_l = \mathrm{month}_i\}
 

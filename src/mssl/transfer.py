@@ -1,4 +1,4 @@
-"""Whether learning together helped: each task's error against that of its single-task fit, on held-out rows."""
+"""Comparison of joint with separate learning: each task's error and that of its single-task fit on held-out rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mssl.structures import SparsePrecision
 
 @dataclass(frozen=True, eq=False)
 class TransferReport:
-    """One row a task: what learning together gained or cost.
+    """Gains and losses of learning together, with one row per task.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class TransferReport:
     together, alone : ndarrays of shape (K,)
         Mean deviance (squared error for the Gaussian loss) of the model and of the task's own fit.
     gain : ndarray of shape (K,)
-        1 − together / alone: positive where learning together helped.
+        1 − together / alone, which is positive if learning together helped.
     error : ndarray of shape (K,)
-        Standard error of ``alone − together``, from the differences row by row.
+        Standard error of ``alone − together``, from the differences of single rows.
     verdict : ndarray of shape (K,)
         "gain", "loss" or "even" (difference within two standard errors).
     """
@@ -50,11 +50,11 @@ class TransferReport:
     verdict: Labels
 
     def counts(self) -> dict[str, int]:
-        """How many tasks gain, lose, or stay even."""
+        """Numbers of tasks that gain, lose, or stay even."""
         return {word: int(np.sum(self.verdict == word)) for word in ("gain", "even", "loss")}
 
     def to_frame(self) -> Any:
-        """The report as a pandas table, one row a task."""
+        """The report as a pandas DataFrame with one row per task."""
         pandas: Any = require("pandas", "tables", "A transfer report as a table")
         return pandas.DataFrame(vars(self), index=list(self.tasks)).drop(columns="tasks")
 
@@ -87,15 +87,15 @@ def transfer_report(
     Parameters
     ----------
     model : estimator
-        An unfitted or fitted multi-task estimator, a search over its parameters, or a pipeline that ends in one; a copy
-        of it is fitted on the training rows.
+        An unfitted or fitted multi-task estimator, a search over its parameters, or a pipeline that ends in one. A copy
+        of it is fitted to the training rows.
     X, y, tasks
         Training data in any layout.
     X_test, y_test, tasks_test
-        Held-out rows, in the same layout.
+        Held-out rows in the same layout.
     single : estimator, optional
-        What each task is fitted with alone, on its own rows; by default a ridge whose strength each task finds for
-        itself (the model's own family with a graph that has no edges and no shared mean).
+        The estimator of the single-task fits. By default it is a ridge whose strength is estimated for each task: the
+        model's own family with an empty graph and no shared mean.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def transfer_report(
     """
     if X_test is None or y_test is None:
         raise ParameterError(
-            "X_test or y_test is None; give held-out rows to compare on, X_test and y_test (and tasks_test)."
+            "X_test or y_test is None; give held-out rows for the comparison, X_test and y_test (and tasks_test)."
         )
     if isinstance(model, Pipeline):
         steps, model = clone(model[:-1]), model[-1]
@@ -123,30 +123,30 @@ def transfer_report(
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
-    # What the models make of missing features is their own business.
+    # The models themselves decide about missing features.
     features = read_features(X_test, fitted.task_column, tasks_test, encoder=fitted.encoder_, missing="indicator")
     test = read_tasks(features, y_test, y_numeric=not classes)
     alone = clone(_single(fitted) if single is None else single).fit(X, y, **named)
-    # Both are compared by the deviance of the model's loss.
+    # The deviance of the model's loss compares both.
     values = [_deviances(one, fitted.loss_, test, X_test, tasks_test, classes) for one in (together, alone)]
     return _report(test, *values)
 
 
 def _single(model: Any) -> Any:
-    """The model with its loss and features and without anything that relates the tasks; baselines have no loss."""
+    """A model with the same loss and features in which nothing relates the tasks; baselines have no loss."""
     family, own = (MultiTaskClassifier, "class_weight") if is_classifier(model) else (MultiTaskGLM, "loss")
     names = {"task_column", "fit_intercept", "penalty_factor", "missing", "categorical_features", own}
     given = model.get_params(deep=False)
     kept = {name: value for name, value in given.items() if name in names}
     kept |= {"fit_intercept": False} if given.get("intercepts") == "none" else {}
     features = given.get("features", "linear")
-    if model.maps_ is not None or isinstance(features, str):  # a word: what was made of it
+    if model.maps_ is not None or isinstance(features, str):  # A word: use the maps it led to.
         features = "linear" if model.maps_ is None else model.maps_.maps
     return family(SparsePrecision(1e6), features=features, **kept)
 
 
 def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
-    """Deviance of every held-out row that has a target, rows sorted by task."""
+    """Deviances of all held-out rows with a target, sorted by task."""
     named = {} if tasks_test is None else {"tasks": tasks_test}
     answer = np.asarray((model.predict_proba if classes else model.predict)(X_test, **named))
     means = answer[..., 1] if classes else answer
@@ -159,7 +159,7 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
     rows = test.n_rows
     few = test.tasks[rows < 2]
     if len(few):
-        raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more a task.")
+        raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more per task.")
     ours, theirs = (test.task_sums(values) / rows for values in (together, alone))
     change = theirs - ours
     centred = alone - together - np.repeat(change, rows)
@@ -170,40 +170,40 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
 
 
 def gain_over_separate(model: Any) -> float | None:
-    """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
+    """Relative gain in held-out deviance over the best separate models of a search.
 
-    The deviance is that of ``held_out_``: of what the model predicts with. Separate models are those points of a search
-    whose graph is empty and whose tasks share no mean. None where the model is no search, was scored otherwise, has no
-    such point, or one task.
+    The deviance is that of ``held_out_``, which belongs to the model's own predictions. Separate models are the points
+    of a search with an empty graph and no shared mean. The result is None if the model is not a search, was scored in
+    another way, has no such point, or has one task only.
 
     Parameters
     ----------
     model : fitted estimator
-        Of :mod:`mssl.model_selection`, or any other.
+        A search of :mod:`mssl.model_selection`, or any other estimator.
     """
-    table, found = getattr(model, "cv_results_", {}), getattr(model, "held_out_", None)
+    table, held_out = getattr(model, "cv_results_", {}), getattr(model, "held_out_", None)
     names = ("mean_test_score", "param_graph_penalty", "param_shared_mean")
-    if not set(names) <= set(table) or len(model.tasks_) < 2 or found is None or model.scoring is not None:
+    if not set(names) <= set(table) or len(model.tasks_) < 2 or held_out is None or model.scoring is not None:
         return None
     points = zip(*(table[name] for name in names), strict=True)
     separate = [score for score, penalty, mean in points if penalty >= 1 and mean is False]
     # The deviance of a label is twice its log loss.
-    score = found.score if found.base_rate is None else -2 * found.score
+    score = held_out.score if held_out.base_rate is None else -2 * held_out.score
     return float(1 - score / max(separate)) if separate and max(separate) else None
 
 
 def lead_over_separate(model: Any) -> float | None:
-    """How much more log density held-out rows have than with weights of their own for every task ("ridge").
+    """Gain in log density per held-out row over Bayesian fits with separate weights for every task ("ridge").
 
-    None where the model has no candidates that folds judged, none of that kind, or one task; and for counts with
-    exposures, whose rates were judged in units of their own.
+    The result is None if folds judged no candidates or no candidate of that kind, if the model has one task only, and
+    for counts with exposures, for which the folds judge rates.
 
     Parameters
     ----------
     model : fitted estimator
-        A Bayesian one, or any other.
+        A Bayesian estimator, or any other.
     """
-    found = getattr(model, "held_out_", None)
-    if found is None or found.separate is None or len(model.tasks_) < 2:
+    judged = getattr(model, "held_out_", None)
+    if judged is None or judged.separate is None or len(model.tasks_) < 2:
         return None
-    return float(found.score - found.separate) if found.base_rate is None else float(found.separate - found.score)
+    return float(judged.score - judged.separate) if judged.base_rate is None else float(judged.separate - judged.score)

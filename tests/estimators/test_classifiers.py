@@ -107,7 +107,7 @@ def test_other_labels_at_score_time(data):
     model = MSSLClassifier().fit(data.X, data.y, tasks=data.tasks)
     with pytest.raises(DataError, match=r"not fitted with \('2'\); it knows 0, 1\."):
         model.score(data.X, 2 * data.y, tasks=data.tasks)
-    with pytest.raises(LayoutError, match="give one target a prediction"):
+    with pytest.raises(LayoutError, match="give one target per prediction"):
         model.score(data.X, data.y[:-1], tasks=data.tasks)
     with pytest.raises(UnseenTaskError):
         model.predict(data.X, tasks=np.full(len(data.y), "nowhere"), unseen="error")

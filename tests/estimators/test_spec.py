@@ -73,7 +73,7 @@ def test_the_papers_formulation_starts_from_the_identity():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (MSSLRegressor(SparsePrecision(coupling=2.0)), "its coupling and its on are the estimator's prior_strength"),
+        (MSSLRegressor(SparsePrecision(coupling=2.0)), "prior_strength and relation set its coupling and its on"),
         (MSSLRegressor(L1(0.1)), r"graph_penalty is L1\(alpha=0.1\); give a SparsePrecision"),
         (MSSLRegressor(relation="residual", shared_mean=True), "shared_mean is True; with relation='residual'"),
         (MSSLRegressor(loss="normal"), "loss is 'normal'; allowed are 'gaussian'"),

@@ -152,5 +152,5 @@ def test_the_order_of_features_is_that_of_their_effects_whatever_the_units():
     assert orders[0] == orders[1]
     assert orders[0] != np.argsort(-np.abs(tables[1].estimate).mean(axis=0)).tolist()
     assert all("× spread of the column" in str(table) for table in tables)
-    assert "conditional on penalties, graph and noise" in str(tables[0])
+    assert "conditional on the fitted penalties, graph and noise" in str(tables[0])
     assert "BayesianMSSLRegressor" in str(tables[0])

@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's manners: tasks in, weights and a task graph out."""
+"""Estimators with the interface of scikit-learn, which learn the tasks' weights and a task graph."""
 
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM

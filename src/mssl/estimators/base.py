@@ -1,4 +1,4 @@
-"""What all estimators share: read tasks, run the fit, keep what it found, predict and score."""
+"""Base classes of all estimators, which read tasks, run the fit, keep its results, predict and score."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
         kept, old = args[:3], args[3:]
         if old:
             warn(
-                "score takes tasks and sample_weight by keyword; by position (sample_weight, then tasks) they go "
-                "with the next release.",
+                "score takes tasks and sample_weight by keyword; the next release removes them as positional arguments "
+                "(sample_weight, then tasks).",
                 FutureWarning,
             )
             named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
@@ -93,7 +93,7 @@ class PenaltyLimits(NamedTuple):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TaskParameters:
-    """Parameters that all estimators have."""
+    """Parameters of all estimators."""
 
     features: str | FeatureMap | Sequence[Any] = "linear"
     missing: str = "error"
@@ -105,43 +105,45 @@ class TaskParameters:
 
 
 class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEstimator):
-    """What all estimators share: how tasks are read."""
+    """Base class of all estimators, which reads the tasks."""
 
     loss: str | Loss
-    target_transform: str | None = None  # of estimators that have no such parameter
-    # Whether tasks without rows are fitted, to be predicted from what all tasks share.
+    target_transform: str | None = None  # for estimators without this parameter
+    # Whether tasks without rows may take part in a fit; they are then predicted from what all tasks share.
     _takes_empty_tasks = False
     _numeric = True  # whether targets are numbers
 
-    # What a number or a word stands for, of parameters that may be objects with parameters of their own.
+    # For parameters that may be objects with parameters of their own: functions that turn a number or a word into one.
     _parts: ClassVar[Mapping[str, Callable[[Any], BaseEstimator]]] = {"loss": resolve_loss, "solver": Solver}
 
     def _part(self, name: str, value: Any) -> Any:
-        """A parameter's value as an object of its own: a copy, or what a number or a word stands for."""
+        """A parameter's value as a new object: a copy, or the object that a number or a word stands for."""
         return shallow_copy(value) if isinstance(value, BaseEstimator) else self._parts[name](value)
 
     def _hold(self, name: str) -> None:
-        """Make a parameter's value an object of its own."""
+        """Replace a parameter's value by a new object."""
         setattr(self, name, self._part(name, getattr(self, name)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` those of their parts too, such as ``graph_penalty__shrinkage``.
+        """Parameters by name; with ``deep`` also the parameters of their parts, such as ``graph_penalty__shrinkage``.
 
         Parameters
         ----------
         deep : bool, default=True
-            Whether to list the parameters of parts.
+            Whether to include the parameters of parts.
         """
         params: dict[str, Any] = super().get_params(deep)
         for name in self._parts.keys() & params.keys() if deep else ():
             if not isinstance(params[name], BaseEstimator):
-                with suppress(MSSLError):  # what is no value of this parameter is refused by fit
+                with suppress(MSSLError):  # fit refuses invalid values.
                     inner = self._part(name, params[name]).get_params()
                     params |= {f"{name}__{key}": value for key, value in inner.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; one of a part, such as ``graph_penalty__shrinkage=0.5``, makes an object of a number first.
+        """Set parameters, including parameters of parts such as ``graph_penalty__shrinkage=0.5``.
+
+        If the part was a number or a word, it becomes an object first.
 
         Parameters
         ----------
@@ -157,28 +159,28 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         return super().set_params(**params)
 
     def _template(self) -> Self:
-        """What reads the rows and is fitted to them: of searches the estimator whose parameters they choose."""
+        """The estimator that reads the rows and is fitted to them; searches return the estimator that they tune."""
         return self
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 
     def _fitted_on_workers(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given) -> bool:
-        """Whether X is a Dask collection that was fitted where its partitions are."""
+        """Fit a Dask collection on the workers that hold its partitions, and return whether X was one."""
         return False
 
     @property
     def _memory_limit(self) -> int | None:
-        """Bytes that Grams may take, where the estimator has a solver to say so."""
+        """The number of bytes that Grams may take, as the estimator's solver sets it; None for the default."""
         limit: int | None = self._part("solver", getattr(self, "solver", "auto")).memory_limit
         return limit
 
     def _moment_folds(self) -> int | None:
-        """How many folds moments of chunks are to keep apart; None: all rows are together."""
+        """Number of folds that need separate moments; None for the moments of all rows."""
         return None
 
     def _fit_moments(self, moments: Moments) -> Self:
-        """Fit to rows that have these moments."""
+        """Fit to moments, by rows that have them."""
         check_moments(self)
         data = moments.together().to_tasks()
         self._reading = Input()
@@ -186,11 +188,11 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         return self._fit_tasks(data, data.X, data.y)
 
     def _fit_tasks(self, data: TaskData, X: Any, y: ArrayLike) -> Self:
-        """Fit to tasks that were read; callbacks are told X and y."""
+        """Fit to the tasks; X and y are passed to callbacks."""
         raise NotImplementedError
 
     def _read_columns(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
-        """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
+        """Read tasks with encoded and checked columns; the offset is absorbed into targets and weights."""
         self._reading = Input()
         features = read_features(
             X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
@@ -206,37 +208,37 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         return self._with_targets(data)
 
     def _with_targets(self, data: TaskData) -> TaskData:
-        """The tasks with targets as the loss takes them, checked."""
+        """Check the targets and transform them to the form that the loss needs."""
         check_targets(data, self._loss())
         learned = None
         if self.target_transform is not None:
             if not self._loss().quadratic:
-                allowed = "another scale of the targets goes with the Gaussian loss only"
+                allowed = "only the Gaussian loss allows a transform of the targets"
                 raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
             learned = learn_transform(self.target_transform, data)
         self._note(target=learned)
         return data if learned is None else replace(data, y=learned.forward(data.y))
 
     def _absorb(self, data: TaskData, offset: Given, shape: tuple[int, ...]) -> TaskData:
-        """Targets and weights that need no offset."""
+        """Absorb an offset into targets and weights."""
         loss = self._loss()
         values = read_offset(offset, shape, loss.identity)
         rows = data.source_rows
         flat = values[rows, data.task_of_row] if values.ndim == 2 else values[rows]
         if self.target_transform is not None:
-            allowed = "with target_transform there is no scale that an offset could be on"
+            allowed = "an offset and target_transform cannot be combined"
             raise refused("offset", "given", allowed, "Leave one of them out.")
         given = data.row_weights
-        found = loss.absorb(data.y, flat, given)
-        if found is None:
+        absorbed = loss.absorb(data.y, flat, given)
+        if absorbed is None:
             raise refused("offset", "given", f"the {loss.name} loss takes none", "Leave it out.")
         if loss.discrete:
             warn_of_exposure(data, flat, given)
-        y, weights = found
+        y, weights = absorbed
         return replace(data, y=y, weights=data.weights if weights is given else weights)
 
     def _pass(self, context: Any, piece: str) -> bool:
-        """Tell callbacks that a piece of the fit is done; whether one of them asks to stop."""
+        """Notify callbacks that a piece of the fit is done, and return whether one of them wants to stop the fit."""
         child = context.subcontext(task_name=piece)
         child.call_on_fit_task_begin(estimator=self)
         return bool(child.call_on_fit_task_end(estimator=self))
@@ -247,12 +249,12 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         Parameters
         ----------
         level : float, default=0.9
-            Of the weights' intervals.
+            Probability of the weights' intervals.
 
         Returns
         -------
         Summary
-            Prints as text, shows as HTML, and ``to_frame()`` gives all weights.
+            It prints as text and displays as HTML; its method ``to_frame()`` returns all weights.
         """
         return summarise(self, level)
 
@@ -267,7 +269,7 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
 
 
 def noise_of_loss(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-    """The loss with the noise that was a parameter up to 0.1.0, in standard deviations."""
+    """Turn the noise parameter of version 0.1.0, a standard deviation, into the loss's noise variance."""
     loss = shallow_copy(resolve_loss(held["loss"]))
     if not isinstance(value, str):
         variance = np.square(np.asarray(value, dtype=float))
@@ -276,7 +278,7 @@ def noise_of_loss(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale_of_features(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
-    """The features that a parameter of 0.1.0 said to leave in their own units."""
+    """Turn the parameter scale_features of version 0.1.0 into the parameter features."""
     features = held["features"]
     if value or not are_scaled(features):
         return {}
@@ -289,9 +291,9 @@ def scale_of_features(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MultiTaskEstimator(TaskEstimator):
-    """What all estimators of the one objective share: run the alternation, keep what it found.
+    """Base class of the estimators that minimise F, which runs the alternation and keeps its results.
 
-    Subclasses say which :class:`mssl.estimators.spec.FitSpec` their parameters stand for.
+    Subclasses turn their parameters into a :class:`mssl.estimators.spec.FitSpec`.
     """
 
     shared_mean: SharedMean = "auto"
@@ -301,12 +303,12 @@ class MultiTaskEstimator(TaskEstimator):
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
-        """What the parameters stand for on these data: structure, penalty, loss and settings of the fit.
+        """The specification of the fit: structure, penalty, loss and settings.
 
         Parameters
         ----------
         data : TaskData
-            The tasks; their names and numbers count, not their rows.
+            The tasks, of which the specification uses names and sizes only.
         """
 
     def from_spec(
@@ -317,24 +319,24 @@ class MultiTaskEstimator(TaskEstimator):
         result: FitResult,
         weights: tuple[Array, Array, Array] | None = None,
     ) -> Self:
-        """Keep what a fit of this specification found, in the units of the data and of the parameters.
+        """Store the results of a fit, in the units of the data and of the parameters.
 
-        A task without rows has the tasks' average weights, and their average level at their mean features. The average
-        is close to a shared mean that the fit relies on. It also serves where the graph holds what the tasks have in
-        common, and a shared mean of small variance is nearly zero.
+        A task without rows is predicted by the average weights of the tasks, and by their average level at their mean
+        features. If the fit relies on a shared mean, the average is close to it. The average also suits fits in which
+        the graph describes what the tasks have in common; a shared mean is then nearly zero.
 
         Parameters
         ----------
         spec : FitSpec
-            As :meth:`to_spec` gave it.
+            The specification from :meth:`to_spec`.
         data : TaskData
             The tasks.
         prepared : Prepared
-            The data as they were fitted.
+            The prepared data.
         result : FitResult
-            The fit.
+            The result of the fit.
         weights : tuple of ndarrays, optional
-            Weights, intercepts and mean weights in the place of the fit's, in the user's units.
+            Weights, intercepts and mean weights in the user's units, which replace those of the fit.
 
         Returns
         -------
@@ -352,7 +354,7 @@ class MultiTaskEstimator(TaskEstimator):
         coef, intercept = typed(W, level, data.dtype)
         unseen = coef.mean(axis=0)
         level = intercept + np.einsum("kd,kd->k", prepared.design.centres, coef - unseen)
-        # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
+        # An uncoupled task has a zero on the diagonal, and no partial correlation with any other task.
         proper = spec.structure.graph(result.structure)
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
@@ -378,18 +380,18 @@ class MultiTaskEstimator(TaskEstimator):
         return self
 
     def _read(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
-        """The tasks as the fit sees them: encoded, checked, and mapped into features."""
+        """Read tasks for the fit: encode and check the columns and map them into features."""
         return self._map_features(self._read_columns(X, y, tasks, sample_weight, offset))
 
     def _map_features(self, data: TaskData, training: Mask | None = None) -> TaskData:
-        """The tasks with what ``features`` makes of their columns.
+        """Map the columns of the tasks into the features that the parameter ``features`` describes.
 
         Parameters
         ----------
         data : TaskData
-            With columns.
+            Tasks whose features are columns.
         training : ndarray of bool of shape (N,), optional
-            The flat rows that maps may learn from; all by default.
+            The flat rows from which maps may learn; all rows by default.
         """
         maps = None if is_linear(self.features) else fit_maps(self.features, data, training)
         self._note(maps=maps)
@@ -401,21 +403,21 @@ class MultiTaskEstimator(TaskEstimator):
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None, offset: Given = None) -> Self:
-        """Learn all tasks' weights and what relates the tasks.
+        """Learn the weights of all tasks and the structure that relates the tasks.
 
         Parameters
         ----------
         X : array or frame of shape (N, d), (n, d) or (n, K, d)
             Features in one of three layouts: long (with ``task_column`` or ``tasks``), shared, aligned.
         y : array of shape (N,) or (n, K)
-            Targets; in the (n, K) layouts NaN marks a missing one.
+            Targets; in the (n, K) layouts NaN marks missing targets.
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         sample_weight : array of the shape of y or of its rows, optional
-            Frequency weights: 2 means the row counts twice, 0 that it is not there.
+            Frequency weights. A row of weight 2 counts twice, and a row of weight 0 is ignored.
         offset : array of the shape of y or of its rows, optional
-            What is added to the linear predictor of each row and not learned: for counts the logarithm of the exposure
-            (person-years, area, time). Predictions are then for offset 0, an exposure of 1, unless they are given one.
+            Known numbers that are added to the linear predictor of each row: for counts the logarithm of the exposure
+            (person-years, area, time). Predictions without an offset are then for offset 0, an exposure of 1.
 
         Returns
         -------
@@ -439,7 +441,7 @@ class MultiTaskEstimator(TaskEstimator):
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None
-        heard = bool(self.verbose) or "_skl_callbacks" in vars(self)  # rounds that nobody hears of are made in one call
+        heard = bool(self.verbose) or "_skl_callbacks" in vars(self)  # Without listeners one call makes all rounds.
         monitor = self._monitor(context, spec.settings.max_iter) if heard else None
         if gaps:
             data, prepared, result = fit_with_gaps(spec, data, warm, monitor)
@@ -453,7 +455,7 @@ class MultiTaskEstimator(TaskEstimator):
         return self
 
     def _fit_of(self, data: TaskData) -> FitResult | None:
-        """The last fit where it was of the same tasks, to start the next one from."""
+        """The result of the last fit, if it had the same tasks, as a start of the next fit."""
         last: Fitted | None = vars(self).get("fitted_")
         return None if last is None or not np.array_equal(np.asarray(last.input.tasks), data.tasks) else last.result
 
@@ -467,7 +469,7 @@ class MultiTaskEstimator(TaskEstimator):
                     f"gap {record.relative_gap:.1e}  edges {record.edges}",
                     file=sys.stderr,
                 )
-            # Fits with gaps, and fits whose rounds begin again, may have more rounds than were announced.
+            # Fits with missing targets, and fits that restart, may have more rounds than callbacks expect.
             if next(announced, None) is None:
                 return False
             return self._pass(context, "round")
@@ -475,7 +477,7 @@ class MultiTaskEstimator(TaskEstimator):
         return report
 
     def limits(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> PenaltyLimits:
-        """The penalties from which on the graph is empty (λ_max) and all weights are zero (γ_max) on these data.
+        """The smallest penalties with an empty graph (λ_max) and with all weights zero (γ_max) on these data.
 
         Parameters
         ----------
@@ -490,7 +492,7 @@ class MultiTaskEstimator(TaskEstimator):
 
 
 def hint_at_other_scales(model: Any, data: TaskData) -> None:
-    """Point out other scales where all targets are positive and least squares predicts some of them negative."""
+    """Suggest another scale if all targets are positive and least squares predicts some of them to be negative."""
     if not model.loss_.quadratic or model.target_ is not None or not np.all(data.y > 0):
         return
     if np.all(model._predictor_of_tasks(data) >= 0):
@@ -509,8 +511,8 @@ def warn_of_end(spec: FitSpec, result: FitResult) -> None:
         )
     elif spec.structure.relates == "residual" and features >= result.scale.n_rows:
         remedy = (
-            f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, which leaves the graph hardly "
-            "any residuals to learn from: raise coef_penalty or ridge, give the loss a noise_variance if its "
+            f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, so there are hardly any residuals "
+            "from which the graph could be learned: raise coef_penalty or ridge, give the loss a noise_variance if its "
             f"estimate (noise_variance_) is far too small, or else raise max_iter (now {settings.max_iter})"
         )
     elif result.status is Status.MAX_ITER:
@@ -524,10 +526,11 @@ def warn_of_end(spec: FitSpec, result: FitResult) -> None:
 
 
 def error_inflation(result: FitResult) -> float:
-    """By how much new residuals of r-MSSL vary more than those of the fit.
+    """Ratio of the variance of new residuals of r-MSSL to the variance of the residuals of the fit.
 
-    With p parameters a task (weights, intercept, neighbours in the graph) the residuals of n rows are short by
-    (n − p)/n, and those of new rows vary more by the error of the weights, of which there are d + 1: (n + d + 1)/n.
+    With p parameters per task (weights, intercept, neighbours in the graph), the variance of the residuals of n rows is
+    too small by the factor (n − p)/n. The variance of new residuals is larger by the factor (n + d + 1)/n, because of
+    the errors of the d + 1 weights.
     """
     n = result.scale.n_rows
     weights = float(np.count_nonzero(result.W, axis=1).mean()) + 1.0
@@ -536,7 +539,7 @@ def error_inflation(result: FitResult) -> float:
 
 
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:
-    """Raise where coefficients or precisions are too large or too small for doubles in the user's units."""
+    """Raise if coefficients or precisions are too large or too small for doubles in the user's units."""
     smallest, largest = unit / float(scales.max()), unit / float(scales.min())
     precise, limits = float(result.structure.precision.diagonal().max()), np.finfo(float)
     if smallest < limits.tiny / limits.eps or largest > limits.max or precise / float(limits.max) > unit**2:
@@ -547,7 +550,7 @@ def _check_units(unit: float, scales: Array, result: FitResult) -> None:
 
 
 def check_targets(data: TaskData, loss: Loss) -> None:
-    """Raise where targets are impossible under the loss, or of a size that no units suit."""
+    """Raise if targets are impossible under the loss or too large or small for doubles."""
     bad = ~loss.in_range(data.y)
     if np.any(bad):
         first = int(np.argmax(bad))
@@ -561,7 +564,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
 
 
 class MeanPredictor(TaskPredictor):
-    """Predict means, and score by the share of deviance explained: R² for least squares."""
+    """Mixin that predicts means and scores by the share of explained deviance, R² for least squares."""
 
     def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
         """Predict the mean of the target.
@@ -596,26 +599,28 @@ class MeanPredictor(TaskPredictor):
         sample_weight: Given = None,
         offset: Given = None,
     ) -> float:
-        """Share of deviance explained, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
+        """Share of explained deviance, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
 
-        For (n, K) targets it is the mean over tasks, each against its own mean, missing targets left out.
+        For (n, K) targets the score is the mean over tasks, where each task is compared with its own mean. Missing
+        targets are left out.
 
         Parameters
         ----------
         X, y, tasks, sample_weight, offset
             As for :meth:`fit`.
         """
-        # Before loss_, since an unfitted model says so; of new tasks there is no warning, as folds may leave tasks out.
+        # The check comes before loss_, so that an unfitted model raises NotFittedError. New tasks cause no warning,
+        # because folds may leave tasks out.
         check_is_fitted(self)
         predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
         return deviance_score(self.loss_, y, predictions, sample_weight)
 
 
 class LabelEstimator(ClassifierMixin, TaskPredictor):
-    """What the classifiers share: two labels for all tasks, probabilities, decisions and accuracy."""
+    """Mixin of the classifiers, with two labels for all tasks, probabilities, decisions and accuracy."""
 
     class_weight: ClassWeight
-    # Fixed by the loss; the estimators of means have them as parameters.
+    # Parameters of the regressors, which are fixed for classifiers.
     loss = "bernoulli"
     _numeric = False
 
@@ -658,7 +663,7 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
         return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
 
     def predict(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Labels:
-        """Predict the likelier class.
+        """Predict the more likely class.
 
         Parameters
         ----------
@@ -667,8 +672,8 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the tasks' mean, or refused; see
-            :meth:`mssl.MSSLRegressor.predict`.
+            Treatment of tasks that the training data do not have: "mean" predicts them from the tasks' mean, "error"
+            refuses them; see :meth:`mssl.MSSLRegressor.predict`.
 
         Returns
         -------
@@ -679,7 +684,7 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
 
     @score_by_keyword
     def score(self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None) -> float:
-        """Accuracy; for (n, K) labels the mean over tasks, missing labels left out.
+        """Accuracy; for (n, K) labels the mean over tasks, without missing labels.
 
         Parameters
         ----------
@@ -695,7 +700,7 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
         return float(np.mean(hits[totals > 0] / totals[totals > 0]) if target.ndim == 2 else hits / totals)
 
     def _targets(self, y: Any) -> Array:
-        """Labels as 0 and 1, those that are missing in a table as NaN."""
+        """Labels as 0 and 1; missing labels of an (n, K) table as NaN."""
         labels = np.asarray(y)
         missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
         strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))
@@ -714,7 +719,7 @@ class LabelEstimator(ClassifierMixin, TaskPredictor):
 
 
 def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) -> Array | None:
-    """Row weights times the weights of their classes; "balanced" gives both classes of a task equal totals.
+    """Row weights times the weights of their classes; "balanced" gives both classes of a task the same total.
 
     Parameters
     ----------
@@ -723,7 +728,7 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
     classes : ndarray of shape (2,)
         Labels.
     class_weight : None, "balanced" or dict of label → weight
-        Labels that a dict leaves out weigh 1.
+        Labels that a dict leaves out have weight 1.
     """
     if class_weight is None:
         return data.weights
@@ -746,7 +751,7 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
 
 
 def estimator_html(model: Any, diagram: str) -> str:
-    """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
+    """Scikit-learn's diagram, followed by the facts and the graph of a fitted model."""
     if not hasattr(model, "result_"):
         return diagram
     result, (K, d), left = model.result_, model.coef_.shape, "text-align:left"

@@ -1,4 +1,4 @@
-"""Baselines for ensembles of forecasts: the mean of the members, the best member, and the season's mean."""
+"""Baselines for ensembles of forecasts: the mean of the members, the best member, and the mean of each season."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mssl.losses import Gaussian
 
 
 class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
-    """What the baselines share: they read the three layouts and keep the task names."""
+    """Base class of the baselines, which reads the three layouts and keeps the task names."""
 
     def __init__(self, *, task_column: Hashable | None = None) -> None:
         self.task_column = task_column
 
     @all_or_nothing
     def fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> Self:
-        """Read the data and keep what predictions need.
+        """Read the data and learn the baseline.
 
         Parameters
         ----------
@@ -44,12 +44,12 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
         return self
 
     def _learn(self, data: TaskData) -> Array | None:
-        """The weights of the members, where predictions are weighted sums."""
+        """The weights of the members; None if predictions are not weighted sums."""
         return np.full((data.n_tasks, data.n_features), 1.0 / data.n_features, data.dtype)
 
 
 class AverageModel(_Baseline):
-    """The mean of all features: each feature is one member's forecast of the target.
+    """The mean of all features, each of which is one member's forecast of the target.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class AverageModel(_Baseline):
 
 
 class BestMember(_Baseline):
-    """For each task the one feature with the least squared error on the training rows.
+    """For each task the feature with the smallest squared error on the training rows.
 
     Parameters
     ----------
@@ -99,20 +99,22 @@ class BestMember(_Baseline):
 
 
 class Climatology(_Baseline):
-    """For each task the mean target of rows with the same month of year; a month never seen gets the task's mean.
+    """For each task the mean target of all rows with the same month of the year.
+
+    Months that are not in the training data get the task's mean.
 
     Parameters
     ----------
     month : int or str
-        The feature that holds the month (or any other label of the season): its position among the features (the
-        task column not counted), or its name in a frame.
+        The feature that holds the month (or another label of the season): its position among the features (without the
+        task column), or its name in a frame.
     task_column : str or int, optional
         The column of X that holds task ids.
 
     Attributes
     ----------
     seasons_ : ndarray of shape (m,)
-        The labels seen.
+        The labels in the training data.
     normals_ : ndarray of shape (K, m)
         Mean target of each task and season.
 
@@ -153,16 +155,16 @@ class Climatology(_Baseline):
         return None
 
     def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
-        """The mean of each row's season.
+        """Predict the mean of each row's season.
 
         Parameters
         ----------
         X, tasks, unseen, offset
-            As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
+            As for :meth:`mssl.MSSLRegressor.predict`, but tasks that the training data do not have are refused.
         """
         values, owners, shape, _ = self._rows(X, tasks, unseen)
         seasons = dense(values[:, [self._place()]]).ravel()
-        if owners is None:  # every row is of all tasks
+        if owners is None:  # Each row belongs to all tasks.
             seasons, owners = np.repeat(seasons, shape[1]), np.tile(np.arange(shape[1]), shape[0])
         place = np.clip(np.searchsorted(self.seasons_, seasons), 0, len(self.seasons_) - 1)
         known = self.seasons_[place] == seasons

@@ -1,4 +1,4 @@
-"""Weights integrated out: estimators that need no tuning, know how sure they are, and predict tasks never seen."""
+"""Bayesian estimators, which integrate the weights out, need no tuning, and give intervals also for new tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from mssl.solvers.fit import Settings, prepare
 
 @dataclass(eq=False, repr=False)
 class BayesianEstimator(TaskEstimator):
-    """What the Bayesian estimators share: read tasks, choose and fit, forecast."""
+    """Base class of the Bayesian estimators, which reads tasks, chooses and fits priors, and forecasts."""
 
     prior: str | TaskKernel | Prior = "auto"
     _: KW_ONLY
@@ -62,7 +62,7 @@ class BayesianEstimator(TaskEstimator):
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 2 hold parameters under other names, too."""
+        """Convert a state from a file of version 2, in which some parameters have other names."""
         state = of_version_2(state)
         state["prior"] = state.pop("structure")
         free = {"auto": "auto", True: "shrunk", False: "free"}[state.pop("random_intercepts")]
@@ -83,16 +83,16 @@ class BayesianEstimator(TaskEstimator):
         order: Any = None,
         offset: Any = None,
     ) -> Self:
-        """Learn hyperparameters, the posterior of all tasks' weights, and how wide forecasts must be.
+        """Learn hyperparameters, the posterior of all tasks' weights, and the calibration of forecasts.
 
         Parameters
         ----------
         X, y, tasks, sample_weight, offset
-            As for :class:`mssl.MSSLRegressor`. A task whose rows all have weight 0, or whose targets are all missing,
-            is predicted from what all tasks share.
+            As for :class:`mssl.MSSLRegressor`. If all rows of a task have weight 0, or if all its targets are missing,
+            it is predicted from what all tasks share.
         groups, order
-            As for :class:`mssl.MSSLRegressorCV`: folds part neither groups nor blocks of time. Errors that tasks share
-            in a group can be modelled.
+            As for :class:`mssl.MSSLRegressorCV`. Folds split neither groups nor blocks of time. The model can include
+            errors that the tasks of a group share.
 
         Returns
         -------
@@ -118,7 +118,7 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _fit_tasks(self, data: TaskData, X: Any, y: Any, folds: Sequence[Any] = ()) -> Self:
-        """Moments have no folds: densities of single rows, by which candidates are judged, are not among them."""
+        """Choose and fit priors. For moments there are no folds, because they give no densities of single rows."""
         loss = self._loss()
         options, both = self._options(data, loss)
         features = self.features if isinstance(self.features, str) else tuple(self.features)
@@ -132,7 +132,7 @@ class BayesianEstimator(TaskEstimator):
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [f"{one.name} ({one.fit.promise:.2g})" for one in ensemble.members if not one.fit.converged]
-        varies = np.any(data.y != data.y[data.offsets[data.task_of_row]])  # else noise and weights shrink without end
+        varies = np.any(data.y != data.y[data.offsets[data.task_of_row]])  # Otherwise noise and weights shrink forever.
         if late and varies:
             warn(
                 f"The climb of {listing(late)} stopped while its next step promised more than tol ({self.tol:g}): "
@@ -148,21 +148,21 @@ class BayesianEstimator(TaskEstimator):
         def report(name: str, density: float) -> None:
             progress.advance()
             if self.verbose:
-                told = f"candidate {next(numbers)}: {name}, log density {density:.4f} a held-out row"
-                print(f"{told}, after {monotonic() - began:.1f} s", file=sys.stderr)
+                line = f"candidate {next(numbers)}: {name}, log density {density:.4f} per held-out row"
+                print(f"{line}, after {monotonic() - began:.1f} s", file=sys.stderr)
             self._pass(context, "candidate")
 
         return report
 
     def _options(self, data: TaskData, loss: Loss) -> tuple[Options, bool]:
-        """What the parameters stand for on these data, and whether free intercepts are judged too."""
+        """The options of the fit to these data, and whether free intercepts are candidates too."""
         if not isinstance(self.prior, TaskKernel | Prior):
             check_choice("prior", self.prior, ("auto", *STRUCTURES), also="a TaskKernel or a Prior of mssl.priors")
         check_choice("residual_covariance", self.residual_covariance, ("auto", "independent", "shared"))
         intercepts, both = check_choice("intercepts", self.intercepts, ("auto", "free", "shrunk", "none")), False
         check_number("tol", self.tol, above=0)
         if not isinstance(loss.noise_variance, str):
-            raise refused("loss", loss, "Bayesian fits learn the noise: leave noise_variance at 'auto'")
+            raise refused("loss", loss, "Bayesian fits learn the noise variance: leave noise_variance at 'auto'")
         check_whole_number("max_iter", self.max_iter, low=1)
         if intercepts == "auto":
             intercepts = "shrunk" if data.layout == "long" and data.n_tasks > 2 else "free"
@@ -185,7 +185,7 @@ class BayesianEstimator(TaskEstimator):
         return options, both
 
     def _folds(self, data: TaskData) -> list[Any]:
-        """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
+        """Folds for the choice and the calibration; an empty list if neither is needed or if there are too few rows."""
         check_flag("calibrate", self.calibrate)
         parts = (self.prior, self.residual_covariance, self.features)
         open_ = any(isinstance(part, str) and part == "auto" for part in parts)
@@ -199,10 +199,10 @@ class BayesianEstimator(TaskEstimator):
 
     @property
     def held_out_(self) -> HeldOut:
-        """How well the mixture predicts rows that folds held out; an AttributeError says why it is not known."""
+        """Scores of the mixture on held-out rows of the folds; an AttributeError explains why there are none."""
         check_is_fitted(self)
         if self.has_offset_ and not self.loss_.quadratic:
-            raise AttributeError("held_out_ is not known: with an offset folds have judged rates, not the targets.")
+            raise AttributeError("held_out_ is not known: with an offset the folds judge rates instead of targets.")
         if self.ensemble_.held_out is None:
             raise AttributeError(
                 "held_out_ is not known: nothing was held out. Fit rows (not moments) with calibrate=True and cv=5, or "
@@ -216,8 +216,8 @@ class BayesianEstimator(TaskEstimator):
             features = ensemble.maps.get_feature_names_out(features)
         self._note(features=features, maps=ensemble.maps)
         evidence = None
-        if np.all(data.n_rows > 0):  # a task without rows is related to none
-            with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
+        if np.all(data.n_rows > 0):  # The tests of relations need rows of every task.
+            with suppress(MSSLError), warnings.catch_warnings():  # Only the tests use the fits that may warn.
                 warnings.simplefilter("ignore")
                 settings = Settings(fit_intercept=self.intercepts != "none")
                 evidence = evidence_on_weights(prepare(data, loss, settings), data)
@@ -225,10 +225,10 @@ class BayesianEstimator(TaskEstimator):
         self._end(loss=loss, unseen="mean", **self._summarised(ensemble, data.dtype, evidence))
 
     def _summarised(self, ensemble: Ensemble, dtype: Any, evidence: Any) -> dict[str, Any]:
-        """What users read of the ensemble, in their units; weights of the type of the features."""
+        """The fitted attributes of an ensemble, in the user's units; weights get the type of the features."""
         D, parts = len(self.features_), []
         for member in ensemble.members:
-            fit, more = member.fit, (0, D - member.width)  # features of narrower members are the first ones
+            fit, more = member.fit, (0, D - member.width)  # Narrow members use the first features only.
             W, level, variances = fit.weights()
             W, new, level, new_level = W[:-1], W[-1], level[:-1], level[-1]
             T, R = fit.task_covariances()
@@ -239,7 +239,7 @@ class BayesianEstimator(TaskEstimator):
         coef, square, mean, relevance, level, mean_level, edf, covariance, residual = averages
         coef, level = typed(coef, level, dtype)
         std = np.sqrt(np.maximum(square - coef**2, 0.0))
-        # A covariance that rounding makes singular has a millionth of a millionth more variance.
+        # The small term on the diagonal keeps a covariance factorisable that rounding makes singular.
         size = np.sqrt(np.diagonal(covariance))
         factor = np.linalg.cholesky(covariance / np.outer(size, size) + 1e-12 * np.eye(len(size)))
         root = np.linalg.solve(factor, np.diag(1 / size))
@@ -264,26 +264,26 @@ class BayesianEstimator(TaskEstimator):
     def _forecast(
         self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
     ) -> tuple[Forecast, tuple[int, ...], Any]:
-        """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
+        """Flat distributions of all rows, the shape of the predictions, and the type of the rows."""
         values, index, shape, dtype = self._rows(X, tasks, unseen)
         own = np.arange(int(np.prod(shape)))
-        if index is None:  # each row is of all tasks
+        if index is None:  # Each row belongs to all tasks.
             own, index = own // shape[1], own % shape[1]
         step = max(1, CHUNK // max(1, values.shape[1]))
         parts = [slice(start, start + step) for start in range(0, max(len(own), 1), step)]
-        made = [self.ensemble_.forecast(values[own[part]], index[part]) for part in parts]
-        forecast = made[0].joined(made[1:])
+        forecasts = [self.ensemble_.forecast(values[own[part]], index[part]) for part in parts]
+        forecast = forecasts[0].joined(forecasts[1:])
         return replace(forecast, mean=forecast.mean + np.ravel(self._offset(offset, shape))), shape, dtype
 
     def sample_posterior(self, n_samples: int = 100, *, random_state: Any = None) -> Array:
-        """Draws of all tasks' weights, in the user's units.
+        """Posterior draws of the weights of all tasks, in the user's units.
 
         Parameters
         ----------
         n_samples : int, default=100
-            How many.
+            Number of draws.
         random_state : None, int or numpy.random.RandomState
-            Seed.
+            Seed of the draws.
 
         Returns
         -------
@@ -316,7 +316,7 @@ class BayesianEstimator(TaskEstimator):
     def _effect_band(
         self, steps: Array, effect: Array, index: int | None, level: float
     ) -> tuple[Array | None, Array | None]:
-        """A band of each point of the curve, by the mean and the variance of the mixture."""
+        """A band around each point of the curve, from the mean and the variance of the mixture."""
         square = np.zeros(len(effect))
         for member in self.ensemble_.members:
             mean, variance = member.fit.contrast(steps[:, : member.width], index)
@@ -325,16 +325,16 @@ class BayesianEstimator(TaskEstimator):
 
     @all_or_nothing
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:
-        """Let a new task with a few rows join, without a refit: hyperparameters and other tasks stay as they are.
+        """Add a new task with a few rows without a refit; hyperparameters and other tasks do not change.
 
         Parameters
         ----------
         X : array or frame of shape (n, d)
-            Its features.
+            Features of the new task.
         y : array of shape (n,)
-            Its targets.
+            Targets of the new task.
         task : hashable
-            Its name.
+            Name of the new task.
 
         Returns
         -------
@@ -347,7 +347,7 @@ class BayesianEstimator(TaskEstimator):
         if hasattr(X, "columns") and self.task_column in list(X.columns):
             named = sorted({str(name) for name in np.asarray(read_labels(X[self.task_column]))})
             if named != [str(task)]:
-                allowed = f"the column {self.task_column!r} says {listing(named)}"
+                allowed = f"the column {self.task_column!r} holds {listing(named)}"
                 raise refused("task", task, allowed, "Give the rows of one task, or leave the column out.")
         names = np.repeat(np.asarray([task]), len(y))
         with warnings.catch_warnings():
@@ -363,7 +363,7 @@ class BayesianEstimator(TaskEstimator):
         known = self.fitted_
         tasks = np.append(self.tasks_, [task])
         rates = known.input.base_rates
-        if rates is not None:  # with one row from anywhere, as in the fit
+        if rates is not None:  # The mean rate counts as one row, as in the fit.
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
         self._note(tasks=tasks, base_rates=rates)
         evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
@@ -372,12 +372,12 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _targets(self, y: Any) -> Array:
-        """Targets as the loss takes them."""
+        """Targets in the form that the loss needs."""
         raise NotImplementedError
 
 
 def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Means and variances of the targets themselves, given those on the scale of the fit."""
+    """Means and variances of the targets, given the means and variances of the transformed targets."""
     own = transform.mean(mean, variance)
     square = np.zeros_like(own)
     for node, weight in zip(NODES, MASS, strict=True):
@@ -387,59 +387,63 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
 
 @dataclass(eq=False, repr=False)
 class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, BayesianEstimator):
-    r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
+    r"""Bayesian multi-task regression without tuning, with intervals and predictions for new tasks.
 
-    From moments and from Dask collections (:meth:`fit_moments`) it is fitted without folds: ``prior="auto"`` is
-    then "mean+ard", and widths are as the evidence has them.
+    The estimator integrates the weights out. The K weights of feature j have the prior
+    :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a covariance T over tasks: :math:`vI`
+    (ridge), :math:`vI + t 1 1^\top` (a shared mean) or dense. The hyperparameters maximise the evidence; see
+    :mod:`mssl.evidence.prior`. Folds that never split the rows of an occasion choose among features, priors and models
+    of the errors. They also adjust the width of intervals.
 
-    The K weights of feature j have the prior :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a
-    covariance T over tasks: :math:`vI` (ridge), :math:`vI + t 1 1^\top` (a shared mean) or dense. Hyperparameters
-    maximise the evidence; see :mod:`mssl.evidence.prior`. Folds that never part rows of one occasion choose among
-    features, structures and models of the errors, and widen intervals where these are short.
+    Fits to moments and to Dask collections (:meth:`fit_moments`) use no folds: ``prior="auto"`` is then "mean+ard", and
+    the evidence alone determines the width of intervals.
 
     Parameters
     ----------
     prior : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, TaskKernel or Prior, default="auto"
-        Prior over tasks and features: a shared mean ("mean"), learned relevances ("ard"), both, neither ("ridge"), a
-        dense covariance over tasks ("iw"). "auto" stacks them by what folds say.
+        Prior over tasks and features: a shared mean ("mean"), learned relevances ("ard"), both, neither ("ridge"), or a
+        dense covariance over tasks ("iw"). "auto" averages several priors, with weights that maximise the density of
+        held-out rows (stacking).
     features : "auto", "linear", "spline", "spline+interactions" or list of maps, default="auto"
-        What is made of the columns; "auto" takes splines where folds prefer them. See :mod:`mssl.features`.
+        Features that are made of the columns; "auto" uses splines if the folds prefer them. See :mod:`mssl.features`.
     residual_covariance : {"auto", "independent", "shared"}, default="auto"
-        Whether errors of tasks on one occasion (a row of the shared and aligned layouts, or a group) are related.
+        Whether the errors of tasks on one occasion (a row of the shared and aligned layouts, or a group) are related.
         "auto" lets the folds decide; without occasions it is "independent".
     intercepts : {"auto", "free", "shrunk", "none"}, default="auto"
-        Whether tasks have intercepts, free ones or ones that are drawn towards their mean, as in a mixed model. "auto"
-        draws them together in the long layout with three tasks or more; for labels ``prior="auto"`` judges free ones
+        Kind of the tasks' intercepts: free, shrunk towards their mean as in a mixed model, or none. "auto" shrinks them
+        in the long layout with three tasks or more. For labels with ``prior="auto"``, free intercepts are candidates
         too.
     scale_targets : "auto" or bool, default="auto"
-        Whether each task's targets have a scale of their own. "auto": in the shared layout, where one design has many
-        targets.
+        Whether the targets of each task are scaled separately. "auto" scales them in the shared layout, in which one
+        design has many targets.
     loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
-        The loss of one observation, by expectation propagation unless it is Gaussian. A :class:`mssl.losses.Loss` of
-        your own needs ``log_base``, and ``cdf`` for intervals; parameters that it names in ``learned`` are estimated.
+        The loss of one observation. Fits use expectation propagation unless it is Gaussian. A
+        :class:`mssl.losses.Loss` of your own needs ``log_base``, and ``cdf`` for intervals. Its parameters listed in
+        ``learned`` are estimated.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
-        A scale that the targets are fitted on (Gaussian loss), as for :class:`mssl.MSSLRegressor`. Predictions,
-        standard deviations, intervals and scores are in the targets' own units; coefficients, noise and evidence on
-        that scale.
+        Transform of the targets (Gaussian loss), as for :class:`mssl.MSSLRegressor`. Predictions, standard deviations,
+        intervals and scores are in the targets' own units. Coefficients, noise and evidence are on the transformed
+        scale.
     calibrate : bool, default=True
-        Whether widths of forecasts are adjusted by what folds say.
+        Whether the folds adjust the width of forecasts.
     missing : {"error", "indicator"}, default="error"
-        Missing values in X: refused, or replaced by the mean and marked by a column.
+        "error" refuses missing values in X. "indicator" replaces them by the column's mean and marks them by a further
+        column.
     categorical_features : sequence of str or int, optional
-        Columns of X that are categories whatever they look like, by name or by place.
+        Columns of X that are categories even if they hold numbers, by name or by position.
     cv : None, int, splitter or iterable, default=None
-        Folds to choose and calibrate by; 5 by default.
+        Folds for the choice and the calibration; 5 folds by default.
     task_column : str or int, optional
         The column of X that holds task ids.
     tol : float, default=1e-3
-        A fit ends when its next step would gain less than this in −2 log evidence.
+        A fit ends when its next step would reduce −2 log evidence by less than this number.
     max_iter : int, default=300
-        Most computations of the evidence in a stage of a fit.
+        Largest number of computations of the evidence in each stage of a fit.
     checkpoint : path, optional
-        A file for the forecasts of every candidate that was judged, so that a fit can be killed and continued. Saved
-        models do not keep it.
+        A file that stores the forecasts of every judged candidate, so that a killed fit can be continued. Saved models
+        do not keep this path.
     verbose : int, default=0
-        1 prints a line for each candidate, with its number and the time since the fit began.
+        1 prints one line per candidate, with its number and the time since the fit began.
 
     Attributes
     ----------
@@ -448,25 +452,25 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     intercept_ : ndarray of shape (K,)
         Posterior means of the intercepts.
     mean_coef_ : ndarray of shape (D,)
-        What a new task is expected to have.
+        Expected weights of a new task.
     feature_relevance_ : ndarray of shape (D,)
-        Prior variances of the features' weights, of mean 1.
+        Prior variances of the features' weights, with mean 1.
     task_covariance_, residual_covariance_ : ndarrays of shape (K, K)
-        Covariance over tasks of the weights of a feature of relevance one, and of the errors.
+        Covariance over tasks of the weights of a feature with relevance one, and covariance of the errors.
     noise_variance_ : ndarray of shape (K,)
         Variances of the noise.
     effective_dof_ : ndarray of shape (K,)
         Degrees of freedom that the weights of each task use.
     evidence_ : float
-        Log evidence of the heaviest member.
+        Log evidence of the member with the largest weight.
     structure_ : str
-        Name of the heaviest member.
+        Name of the member with the largest weight.
     candidates_ : list of tuple of (str, float, float)
-        Every candidate: name, mean log density of held-out rows, weight.
+        Name, mean log density of held-out rows, and weight of every candidate.
     held_out_ : mssl.metrics.HeldOut
-        How well the mixture predicts rows that folds held out: ``held_out_.score``, and what tasks' means alone are.
+        Scores of the mixture on held-out rows of the folds (``held_out_.score``), and those of the tasks' means.
     graph_ : TaskGraph
-        What can be told of the tasks: ``graph_.relations()`` and ``graph_.edges(fdr=0.1)``. It has no support.
+        Tests of relations: ``graph_.relations()`` and ``graph_.edges(fdr=0.1)``. The graph has no fitted edges.
     tasks_ : ndarray of shape (K,)
         Task names.
 
@@ -518,15 +522,15 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the mean that all tasks share, with its variance (the
-            default, which warns unless it is given in words), or refused.
+            Treatment of tasks that the training data do not have. "mean" predicts them from the mean that all tasks
+            share, with its variance, and "error" refuses them. The default is "mean" with a warning.
         return_std : bool, default=False
             Whether to return the standard deviations of new targets too.
         known : array of shape (n, K), optional
-            Targets of the same occasions that are known, NaN where not (shared and aligned layouts, Gaussian loss):
-            the answer is the expectation given these.
+            Known targets of the same occasions, NaN for the others (shared and aligned layouts, Gaussian loss). The
+            result is the expectation given these targets.
         offset : array of the shape of the predictions or of their rows, optional
-            What is added to the linear predictor; see :meth:`fit`.
+            Numbers that are added to the linear predictor; see :meth:`fit`.
 
         Returns
         -------
@@ -559,14 +563,14 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         return given.mean, given.variance
 
     def impute(self, X: Any, Y: Any) -> Array:
-        """Fill the gaps of targets of the shared or aligned layout: known ones stay, NaN becomes its expectation.
+        """Replace missing targets of the shared or aligned layout by their expectations given the known targets.
 
         Parameters
         ----------
         X : array or frame of shape (n, d) or (n, K, d)
             Features.
         Y : array of shape (n, K)
-            Targets; NaN marks gaps.
+            Targets; NaN marks missing ones.
 
         Returns
         -------
@@ -609,11 +613,11 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
 @dataclass(eq=False, repr=False)
 class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
-    r"""Multi-task classification with the weights integrated out by expectation propagation.
+    r"""Bayesian multi-task classification, which integrates the weights out by expectation propagation.
 
-    The model of :class:`BayesianMSSLRegressor` with the logistic likelihood. Probabilities are averages over the
-    posterior, :math:`E\,\sigma(f)`, with the factors of mean and spread that folds suggest: near-separable tasks are
-    then neither under- nor overconfident.
+    This is the model of :class:`BayesianMSSLRegressor` with the logistic likelihood. Probabilities are averages over
+    the posterior, :math:`E\,\sigma(f)`. Factors of the mean and of the standard deviation of f, which the folds
+    determine, calibrate them; nearly separable tasks are then neither under- nor overconfident.
 
     Parameters
     ----------
@@ -622,12 +626,12 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
     cv, task_column, tol, max_iter, checkpoint, verbose
         As for :class:`BayesianMSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
-        Weights of the classes; "balanced" gives both classes of each task equal totals.
+        Weights of the classes; "balanced" gives both classes of each task the same total weight.
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
-        The labels; probabilities and decisions are for the second.
+        The labels; probabilities and decisions refer to the second.
     coef_, coef_std_, intercept_, mean_coef_, feature_relevance_, task_covariance_, effective_dof_, evidence_
         As for :class:`BayesianMSSLRegressor`, on the scale of log-odds.
     structure_, candidates_, held_out_, graph_, tasks_

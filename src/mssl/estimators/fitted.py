@@ -1,8 +1,8 @@
-"""What a fit leaves: the learned numbers of an estimator, in the user's units, as one frozen object.
+"""Results of fits: the learned numbers of an estimator, in the user's units, as one frozen object.
 
-The fields below are the one list of them. :class:`FittedAttributes` reads them for users as ``coef_``,
-``noise_variance_``, …: each is the field of that name. Model files hold them by name, and :mod:`mssl.files.checks`
-compares what a file holds with the shapes that are given here.
+The fields of :class:`Input` and :class:`Fitted` are the only list of these numbers. :class:`FittedAttributes` shows
+each field to users under its name with an underscore, such as ``coef_`` or ``noise_variance_``. Model files store the
+fields by name, and :mod:`mssl.files.checks` compares the content of a file with the shapes in this module.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ T = TypeVar("T")
 
 
 def _of(shape: str, *, finite: bool = True) -> dict[str, Any]:
-    """What an array is like: a letter for each axis, and whether all its numbers are finite.
+    """Metadata of an array: one letter per axis, and whether all its numbers must be finite.
 
-    K tasks, d features, e columns before maps, q quantiles, 2. Within one ``Fitted`` a letter is one number.
+    The letters are K for tasks, d for features, e for columns before maps, q for quantiles, and 2 for the number 2.
+    Within one ``Fitted`` every letter stands for one number.
     """
     return {"shape": shape, "finite": finite}
 
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """How X and the tasks are read.
+    """Everything that is needed to read X and the tasks.
 
     Attributes
     ----------
     layout : {"long", "shared", "aligned"}
-        Of the fit.
+        Layout of the training data.
     tasks, features, classes : ndarrays of shape (K,), (d,) and (2,)
         Names of tasks and features, and the labels of a classifier.
     encoder, maps, target : FeatureEncoder, FeatureBlocks and TargetTransform, or None
-        How columns become numbers and features, and the scale of the targets.
+        The encoder of columns, the maps into features, and the transform of the targets.
     base_rates : ndarray of shape (K,) or None
-        Share of the second class in each task, drawn towards that of all.
+        Share of the second class in each task, shrunk towards the share in all tasks.
     column_quantiles : ndarray of shape (q, e) or None
         Mean and quantiles of the encoded columns.
     ignored_columns : tuple of str
-        Columns of groups and times, which are no features.
+        Columns of groups and times, which are not features.
     has_offset : bool
-        Whether the fit was given offsets.
+        Whether the model was fitted with offsets.
     table : TableSchema or None
-        The columns of the table that the model was fitted to.
+        The columns of the table to which the model was fitted.
     """
 
     layout: str = field(default="", metadata={"words": ("long", "shared", "aligned")})
@@ -77,41 +78,41 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """All that a fit leaves.
+    """All results of a fit.
 
     Attributes
     ----------
     input : Input
-        How X and the tasks are read.
+        Everything that is needed to read X and the tasks.
     loss : Loss
-        Of one observation.
+        The loss of one observation.
     coef, intercept : ndarrays of shape (K, d) and (K,)
-        Weights, posterior means where there is a posterior.
+        Weights and intercepts; posterior means for Bayesian fits.
     noise_variance : ndarray of shape (K,) or None
-        Of the noise, dispersions of other losses than least squares.
+        Noise variances; dispersions for losses other than least squares.
     mean_coef, mean_variance : ndarray of shape (d,) or None, and float or None
         The mean that all tasks share, and its variance.
     unseen, unseen_coef, unseen_intercept : {"mean", "error"}, ndarray of shape (d,) or None, float or None
-        What is done with tasks that were not there, and what predicts them.
+        Treatment of tasks that the training data do not have, and the weights and the intercept that predict them.
     precision, covariance, partial_correlation : matrices (K, K) or None
-        Of what is related.
+        Precision, covariance and partial correlations of the tasks' weights or residuals.
     residual_covariance : ndarray of shape (K, K) or None
-        Of the errors of tasks on one occasion.
+        Covariance of the errors of tasks on one occasion.
     graph : TaskGraph or None
-        With the evidence on relations.
+        The graph, with the evidence on relations.
     errors : dict or LaterErrors or None
         Standard errors ("std"), degrees of freedom ("dof"), "log_likelihood" and "rows".
     feature_relevance : ndarray of shape (d,) or None
-        Prior variances of the features' weights, of mean 1.
+        Prior variances of the features' weights, with mean 1.
     result : FitResult or None
-        Of the solver.
+        Result of the solver.
     ensemble : Ensemble or None
         The posterior of a Bayesian fit.
     """
 
     input: Input
     loss: Loss
-    coef: Array | None = field(metadata=_of("Kd"))  # None of seasonal means, which have no weights
+    coef: Array | None = field(metadata=_of("Kd"))  # None for seasonal means
     intercept: Array = field(metadata=_of("K"))
     noise_variance: Array | None = field(default=None, metadata=_of("K"))
     mean_coef: Array | None = field(default=None, metadata=_of("d"))
@@ -130,9 +131,9 @@ class Fitted:
     ensemble: Ensemble | None = None
 
     def figure(self, name: str) -> Any:
-        """One of the errors' figures; None where the model has none."""
-        found = self.errors.resolve() if isinstance(self.errors, Later) else self.errors
-        return None if found is None else found[name]
+        """One entry of ``errors``; None if the model has no errors."""
+        errors = self.errors.resolve() if isinstance(self.errors, Later) else self.errors
+        return None if errors is None else errors[name]
 
     @property
     def coef_std(self) -> Array | None:
@@ -148,35 +149,35 @@ class Fitted:
 
     @property
     def log_likelihood(self) -> float | None:
-        """Of the training rows."""
+        """Log-likelihood of the training rows."""
         value: float | None = self.figure("log_likelihood")
         return value
 
     @property
     def objective(self) -> float | None:
-        """F at the end."""
+        """Value of F at the end of the fit."""
         return None if self.result is None else self.result.objective
 
     @property
     def history(self) -> list[Record] | None:
-        """One record a round."""
+        """One record per round of the fit."""
         return None if self.result is None else self.result.history
 
     @property
     def n_iter(self) -> int | None:
-        """Rounds, or computations of the evidence."""
+        """Number of rounds; for Bayesian fits the number of computations of the evidence."""
         if self.ensemble is not None:
             return int(sum(member.fit.n_iter for member in self.ensemble.members))
         return None if self.result is None else len(self.result.history)
 
     @property
     def task_covariance(self) -> TaskMatrix | None:
-        """Covariance over tasks of the weights of a feature of relevance one, of Bayesian fits."""
+        """Covariance over tasks of the weights of a feature with relevance one; None unless the fit is Bayesian."""
         return None if self.ensemble is None else self.covariance
 
     @property
     def structure(self) -> str | None:
-        """Name of the heaviest member."""
+        """Name of the member with the largest weight."""
         return None if self.ensemble is None else self.ensemble.members[0].name
 
     @property
@@ -196,7 +197,7 @@ _DERIVED = {name for name, value in vars(Fitted).items() if isinstance(value, pr
 
 
 def typed(coef: Array, intercept: Array, dtype: Any) -> tuple[Array, Array]:
-    """Weights of the type of the features, or doubles where the targets are too large or too small for it."""
+    """Convert weights to the type of the features, or leave them as doubles if that type cannot hold them."""
     largest = max(np.abs(coef).max(initial=0.0), np.abs(intercept).max(initial=0.0))
     limits = np.finfo(dtype)
     kind = dtype if largest == 0 or limits.tiny / limits.eps <= largest <= limits.max else coef.dtype
@@ -204,14 +205,14 @@ def typed(coef: Array, intercept: Array, dtype: Any) -> tuple[Array, Array]:
 
 
 def normal_ends(centre: Array, std: Array, level: float) -> tuple[Array, Array]:
-    """Ends of the intervals that hold normal numbers with a probability."""
+    """Ends of the central intervals that hold normal numbers with probability ``level``."""
     half = float(ndtri(0.5 + level / 2)) * std
     return centre - half, centre + half
 
 
 def of_version_2(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator in a file of version 2, with what was learned put together."""
-    if "coef_" not in state or "loss_" not in state:  # not fitted, or a search
+    """Attributes of an estimator from a file of version 2, whose fitted attributes become one ``Fitted``."""
+    if "coef_" not in state or "loss_" not in state:  # an unfitted estimator, or a search
         return state
     known = {name: state[f"{name}_"] for name in INPUT | LEARNED if f"{name}_" in state}
     if state.get("noise_") is not None:
@@ -230,7 +231,7 @@ def of_version_2(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class Of(Generic[T]):
-    """A fitted attribute. Where nothing was learned under its name there is none, or it is None if it may be."""
+    """Descriptor of a fitted attribute. A value of None raises AttributeError, unless the attribute may be None."""
 
     def __init__(self, *, none: bool = False) -> None:
         self.none = none
@@ -249,8 +250,8 @@ class Of(Generic[T]):
         value = getattr(input_read or model.fitted_, self.field)
         if value is None and not self.none:
             raise AttributeError(f"this {type(model).__name__} has no {self.field}_")
-        found: T = value
-        return found
+        result: T = value
+        return result
 
     def __set__(self, model: FittedAttributes, value: T) -> None:
         change: dict[str, Any] = {self.field: value}
@@ -261,10 +262,10 @@ class Of(Generic[T]):
 
 
 class FittedAttributes:
-    """What users read of a fitted model; each attribute is one of ``fitted_``."""
+    """The fitted attributes of an estimator; each of them is a field of ``fitted_``."""
 
     fitted_: Fitted
-    # The input of a fit that has not ended; what the last one left stays until then.
+    # The input of a fit in progress; the results of the last fit stay until it ends.
     _reading: Input | None = None
 
     coef_ = Of[Array]()
@@ -311,19 +312,19 @@ class FittedAttributes:
 
     @property
     def noise_(self) -> Array:
-        """Standard deviations of the noise: the roots of ``noise_variance_``, which take their place."""
+        """Standard deviations of the noise, the roots of ``noise_variance_``; deprecated."""
         tell_new_name("noise_", type(self).__name__, "`noise_variance_`, its square")
         return np.sqrt(self.noise_variance_)
 
     def _note(self, **known: Any) -> None:
-        """Keep what was found out about the input."""
+        """Store facts about the input."""
         if self._reading is None:
             self.fitted_ = replace(self.fitted_, input=replace(self.fitted_.input, **known))
         else:
             self._reading = replace(self._reading, **known)
 
     def _end(self, **learned: Any) -> None:
-        """Keep what a fit has learned of the input that was read."""
+        """Store the results of a fit, together with its input."""
         self.fitted_ = Fitted(self._reading or Input(), **learned)
         del self._reading
-        vars(self).pop("moments_", None)  # of earlier calls
+        vars(self).pop("moments_", None)  # moments of earlier calls

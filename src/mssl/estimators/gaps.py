@@ -1,10 +1,10 @@
-r"""r-MSSL with missing targets: expectation and maximisation over the residuals that are not there.
+r"""r-MSSL with missing targets: an EM algorithm over the missing residuals.
 
-The E-step expects the missing targets given the known ones of the same occasion (:mod:`mssl.model.conditional`). The
-M-step is the fit of complete data, in which the moment of the residuals is
-:math:`\tfrac1n(E^\top E + \sum_i \operatorname{Cov}_i)` with the covariances of what is missing. Its fixed point
-maximises the penalised likelihood of the known targets alone. Features of missing targets have no influence on it;
-they are set to the task's mean.
+The E-step computes the expectations of the missing targets given the known ones of the same occasion
+(:mod:`mssl.model.conditional`). The M-step is a fit to complete data in which the moment of the residuals is
+:math:`\tfrac1n(E^\top E + \sum_i \operatorname{Cov}_i)`, with the covariances of the missing targets. The fixed point
+maximises the penalised likelihood of the known targets. The features of missing targets do not influence it; they are
+set to the task's mean.
 
 References
 ----------
@@ -33,25 +33,27 @@ from mssl.solvers.fit import Gaps, Prepared
 if TYPE_CHECKING:
     from mssl.estimators.spec import FitSpec
 
-Fit = tuple[TaskData, Prepared, FitResult]  # the data without gaps, prepared, and their fit
+Fit = tuple[TaskData, Prepared, FitResult]  # completed data, the same data prepared, and their fit
 
-_LOOK_BACK, _FALL = 40, 0.5  # rounds that have to bring the least change down to this share of what it was, or end
-# Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
-# tolerance: F is flat at its minimum, so that its error is the square of a distance.
+# The rounds end if _LOOK_BACK of them do not reduce the smallest change to the share _FALL. A mere safeguard: more
+# rounds without progress only cost time.
+_LOOK_BACK, _FALL = 40, 0.5
+# The rounds end when the filled targets change by less than this number times the root of the fit's tolerance, in
+# standard deviations of their task. The root is due to F, whose error near the minimum is the square of a distance.
 _SETTLED = 0.1
-# Factor by which extrapolations of rounds may grow from one to the next; where a round's change grows by as much, the
-# last one went too far.
+# The length of an extrapolation may grow by this factor from one round to the next. If a round's change grows by more
+# than this factor, the last extrapolation was too long. A mere safeguard.
 _GROWTH = 3.0
 
 
 def complete(data: TaskData) -> tuple[TaskData, Array]:
-    """The tasks with a row for every occasion, and the targets by occasion (K, n), NaN where they are missing."""
+    """Complete the tasks to one row per occasion; also return the targets by occasion, (K, n), NaN for missing ones."""
     K, d = data.n_tasks, data.n_features
     known = data.by_occasion(data.y)
     X = data.by_occasion(np.asarray(data.X, dtype=float))
     seen = np.isfinite(known).any(axis=0)
     known, X = known[:, seen], X[:, seen]
-    # One X for all tasks is known wherever any task has a target.
+    # If one X serves all tasks, an occasion's features are known if any task has a target there.
     means = np.nanmean(X, axis=0 if data.layout == "shared" else 1, keepdims=True)
     X = np.where(np.isnan(X), means, X)
     n = known.shape[1]
@@ -71,29 +73,29 @@ def complete(data: TaskData) -> tuple[TaskData, Array]:
 def fit_with_gaps(
     spec: FitSpec, data: TaskData, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
 ) -> Fit:
-    """Fit r-MSSL to targets of which some are missing.
+    """Fit r-MSSL to data with missing targets.
 
     Parameters
     ----------
     spec : FitSpec
-        The fit.
+        The specification of the fit.
     data : TaskData
-        The tasks, in a shared or aligned layout.
+        The tasks, in the shared or aligned layout.
     warm : FitResult, optional
-        A previous fit to start from.
+        A previous fit from which to start.
     monitor : callable, optional
-        Called after every round of every fit.
+        Function that is called after every round of every fit.
 
     Returns
     -------
     data, prepared, result
-        The data without gaps, as they were fitted in the round that changed least, and the fit.
+        The completed data of the round with the smallest change, the same data prepared, and their fit.
     """
     rounds = _Rounds(spec, data, monitor)
     state, longest, length, last = rounds.start(), 1.0, 1.0, np.inf
     while True:
-        # Two rounds tell how fast they slow down, and with it where they lead: far where they creep, half the way back
-        # where they go to and fro.
+        # The changes of two rounds show how fast the rounds slow down, and so their limit. The step is long if the
+        # changes hardly shrink, and goes half the way back if they alternate.
         first, fit = rounds.next(state, warm)
         if rounds.ended(first - state, length, fit):
             break
@@ -115,8 +117,8 @@ def fit_with_gaps(
 class _Rounds:
     """Rounds of expectation and maximisation.
 
-    The state of a round is (K, n + K): the filled targets, and a root of the sum of their covariances, both in standard
-    deviations of the task, so that changes can be compared.
+    The state of a round has the shape (K, n + K). It holds the filled targets and a root of the sum of their
+    covariances, both in standard deviations of the task, so that changes can be compared.
     """
 
     def __init__(self, spec: FitSpec, data: TaskData, monitor: Callable[[Record], bool] | None) -> None:
@@ -126,20 +128,20 @@ class _Rounds:
         self.whole, self.known = complete(data)
         self.missing = np.isnan(self.known)
         spread = np.nanstd(self.known, axis=1)
-        # A task with one known target has no spread of its own: changes are then measured by that of the others.
+        # A task with one known target has no standard deviation; its changes are measured by that of the other tasks.
         spread = np.where(spread > 0, spread, spread.max() if spread.any() else 1.0)
         K, n = self.known.shape
         self.units = np.repeat(spread[:, None], n + K, axis=1)
         self.units[:, n:] *= np.sqrt(n)
 
     def start(self) -> Array:
-        """Missing targets at the means of their tasks."""
+        """The first state, in which the means of the tasks replace missing targets."""
         K = len(self.known)
         filled = np.where(self.missing, np.nanmean(self.known, axis=1, keepdims=True), self.known)
         return np.concatenate([filled, np.zeros((K, K))], axis=1) / self.units
 
     def next(self, state: Array, warm: FitResult | None) -> tuple[Array, Fit]:
-        """The fit to a state, and the state that it leads to."""
+        """Make one round: fit the data of a state, and return the next state and the fit."""
         spec, (K, n) = self.spec, self.known.shape
         filled, root = np.split(state * self.units, [n], axis=1)
         whole = replace(self.whole, y=np.where(self.missing, filled, self.known).ravel())
@@ -152,7 +154,7 @@ class _Rounds:
         mean = (coef @ X.T if whole.shared else np.einsum("knd,kd->kn", X, coef)) + intercept[:, None]
         covariance = np.asarray(np.linalg.inv(spec.user_precision(prepared, result)), dtype=np.float64)
         answer = conditional(mean.T, covariance, self.known.T)
-        # A root in the tasks' own units: in others the largest would take the digits of the smallest.
+        # The root is computed in units of each task; in common units small tasks would lose digits.
         spread = self.units[:, 0]
         values, vectors = np.linalg.eigh(answer.covariance_sum / np.outer(spread, spread))
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -160,9 +162,9 @@ class _Rounds:
         return after, (whole, prepared, result)
 
     def ended(self, change: Array, length: float, fit: Fit) -> bool:
-        """Whether a round leaves next to nothing to do, or many of them made no progress.
+        """Whether the rounds have converged, or have made no progress for long.
 
-        ``length`` times its change is about how far rounds that creep have still to go.
+        The remaining distance of slow rounds is about ``length`` times their last change.
         """
         now = float(np.abs(change).max())
         self.changes.append(now)
@@ -173,7 +175,7 @@ class _Rounds:
         return self.settled or least > _FALL * before
 
     def finished(self) -> Fit:
-        """The fit of the round that changed least; it has not converged if the rounds have not settled."""
+        """The fit of the round with the smallest change; its status is UNSETTLED if the rounds have not converged."""
         whole, prepared, result = self.best
         settled = self.settled or not result.status.good
         return whole, prepared, result if settled else replace(result, status=Status.UNSETTLED)

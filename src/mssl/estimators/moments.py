@@ -1,4 +1,4 @@
-"""Fits to moments: rows that come in chunks, from files, or from the workers of a Dask cluster."""
+"""Fits to moments of rows that come in chunks, from files, or from the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from mssl.kernels.threads import SingleThreaded
 
 
 def _is_gaussian(model: Any) -> bool:
-    """Whether moments tell all that the model needs of its rows."""
-    loss = getattr(getattr(model, "estimator", None) or model, "loss", "gaussian")  # of a search: what it fits
+    """Whether the moments of its rows suffice to fit the model."""
+    loss = getattr(getattr(model, "estimator", None) or model, "loss", "gaussian")  # a search has an estimator
     return bool(getattr(loss, "name", loss) == "gaussian")
 
 
 class FromMoments(SingleThreaded):
-    """Regressors that can be fitted to moments, in the place of rows in the long layout.
+    """Mixin of regressors that can be fitted to moments instead of rows in the long layout.
 
-    The fit is that to the rows: least squares knows nothing else of them.
+    The result equals the fit to the rows, because least squares depends on the rows through their moments only.
     """
 
     task_column: Hashable | None
     moments_: Moments
 
-    if TYPE_CHECKING:  # what the estimators have that this is mixed into
+    if TYPE_CHECKING:  # methods of the estimators that use this mixin
 
         def _template(self) -> Any: ...
 
@@ -42,7 +42,7 @@ class FromMoments(SingleThreaded):
         def _moment_folds(self) -> int | None: ...
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Given, sample_weight: Given, offset: Any) -> bool:
-        """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
+        """Forget the moments of earlier calls, and fit a Dask collection on the workers that hold its partitions."""
         vars(self).pop("moments_", None)
         if not is_dask(X) or not self._template()._loss().quadratic:
             return False
@@ -66,13 +66,13 @@ class FromMoments(SingleThreaded):
 
     @all_or_nothing
     def fit_moments(self, moments: Moments) -> Self:
-        """Fit to moments, as to the rows that they are of.
+        """Fit to the moments of rows; the result equals the fit to the rows.
 
         Parameters
         ----------
         moments : Moments
-            Of the rows of all tasks; see :meth:`mssl.Moments.from_chunks` for rows that come in chunks. Estimators that
-            cross-validate need moments in folds (``n_folds``).
+            Moments of the rows of all tasks; :meth:`mssl.Moments.from_chunks` makes them from chunks of rows.
+            Estimators that cross-validate need the moments of folds (``n_folds``).
 
         Returns
         -------
@@ -95,9 +95,9 @@ class FromMoments(SingleThreaded):
 
     @available_if(_is_gaussian)
     def partial_fit(self, X: Any, y: ArrayLike, tasks: Given = None, sample_weight: Given = None) -> Self:
-        """Add rows to those of earlier calls (or of :meth:`fit_moments`), and fit to all.
+        """Add rows to those of earlier calls (or of :meth:`fit_moments`), and fit to all rows.
 
-        Every call costs a fit; to read many chunks and fit once, use :meth:`mssl.Moments.from_chunks`.
+        Every call makes a fit. To read many chunks and fit once, use :meth:`mssl.Moments.from_chunks`.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class FromMoments(SingleThreaded):
         if before is None and hasattr(self, "coef_"):
             warn(
                 "This model was fitted to rows that it does not keep: partial_fit begins anew, without them. Begin "
-                "with fit_moments or partial_fit to add rows to others."
+                "with fit_moments or partial_fit to add rows to earlier ones."
             )
         if before is not None and not is_dask(X):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
@@ -124,21 +124,21 @@ _COMPUTE = "Fit rows in memory (.compute() a Dask collection)."
 
 
 def check_moments(model: Any) -> None:
-    """Raise where parameters ask for more than moments tell, or for other columns than those of chunks as they are."""
+    """Raise if the parameters need more than moments, or other features than the columns of chunks."""
     if not model._loss().quadratic:
-        allowed = "moments tell all that least squares needs, and no other loss"
+        allowed = "moments suffice for least squares, and for no other loss"
         raise refused("loss", model._loss().name, allowed, _COMPUTE)
     features = model.features
     if not is_linear(features) and not (isinstance(features, str) and features == "auto"):
-        raise refused("features", features, "chunks are read with their columns as they are: 'linear'", _COMPUTE)
+        raise refused("features", features, "chunks are read with their columns unchanged: 'linear'", _COMPUTE)
     if model.missing != "error":
         allowed = "chunks are read without missing values: 'error'"
         raise refused("missing", model.missing, allowed, "Fill the gaps first.")
     if model.categorical_features is not None:
         allowed = "chunks hold numbers that mean the same in all of them"
-        raise refused("categorical_features", model.categorical_features, allowed, "Give a column of 0 and 1 a level.")
+        raise refused("categorical_features", model.categorical_features, allowed, "Give columns of 0 and 1 instead.")
     if model.target_transform is not None:
-        allowed = "moments are of the targets as they are: None"
+        allowed = "moments are those of untransformed targets: None"
         raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
     if getattr(model, "relation", "coef") == "residual":
         raise refused("relation", model.relation, "moments say nothing about single residuals: 'coef'", _COMPUTE)

@@ -1,4 +1,4 @@
-"""The estimators of one objective: MSSL, which learns a sparse graph of tasks, and any structure, penalty and loss."""
+"""Estimators that minimise F: MSSL, with a sparse graph of tasks, and general ones with any structure and penalty."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from mssl.structures import Independent, SparsePrecision, Structure
 from mssl.structures.fixed import OneRidge
 from mssl.structures.known import known_edges
 
-GRAPH_PENALTY = 0.3  # λ where none is given: between 0.02–0.1, which predict best, and 0.35–0.7, which read best
+# The default λ. It lies between 0.02–0.1, which give the best predictions, and 0.35–0.7, which give the most readable
+# graphs.
+GRAPH_PENALTY = 0.3
 
 
 def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:
-    """The class that minimises the printed objective."""
+    """The class that minimises the objective as the paper prints it."""
     labels = "class_weight" in held
     words = ("unified", "paper", "paper-logistic") if labels else ("unified", "paper")
     if check_choice("formulation", value, words) == "unified":
@@ -50,18 +52,18 @@ def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:
 )
 @dataclass(eq=False, repr=False)
 class MSSLEstimator(MultiTaskEstimator):
-    """What the MSSL estimators share: a sparse precision, an elastic net, and the settings."""
+    """Base class of the MSSL estimators, which have a sparse precision and an elastic net."""
 
     graph_penalty: GraphPenalty | SparsePrecision = "auto"
     coef_penalty: float | ElasticNet = 0.0
     _: KW_ONLY
     prior_strength: float = 1.0
 
-    relation = "coef"  # residuals of labels are no rows that a Gaussian graph could relate
+    relation = "coef"  # Labels have no Gaussian residuals that a graph could relate.
     _parts: ClassVar = {**MultiTaskEstimator._parts, "graph_penalty": SparsePrecision, "coef_penalty": ElasticNet}
 
     def to_spec(self, data: TaskShape) -> FitSpec:
-        """A sparse precision, an elastic net, and the settings."""
+        """The specification of a fit with a sparse precision and an elastic net."""
         learned, penalty, screens = self._learned(data)
         mean = self.shared_mean
         if learned.on == "residual":
@@ -74,13 +76,13 @@ class MSSLEstimator(MultiTaskEstimator):
         return FitSpec(structure, penalty, self._loss(), settings_of(self, shared_mean=mean), screens=screens)
 
     def _learned(self, data: TaskShape) -> tuple[SparsePrecision, ElasticNet, bool]:
-        """The sparse precision, the penalty, and whether edges are screened for chance."""
+        """The sparse precision, the penalty, and whether a test may remove edges that chance explains."""
         learned: SparsePrecision = self._part("graph_penalty", self.graph_penalty)
         penalty: ElasticNet = self._part("coef_penalty", self.coef_penalty)
         check_instance("graph_penalty", learned, SparsePrecision, also="a number, or 'auto'")
         check_instance("coef_penalty", penalty, Penalty, also="a number")
         if learned.coupling not in (1.0, self.prior_strength) or learned.on not in ("coef", self.relation):
-            allowed = "its coupling and its on are the estimator's prior_strength and relation"
+            allowed = "the estimator's prior_strength and relation set its coupling and its on"
             raise refused("graph_penalty", learned, allowed, "Give them to the estimator.")
         edges, automatic = learned.edge_constraints, isinstance(learned.alpha, str) and learned.alpha == "auto"
         learned.alpha = GRAPH_PENALTY if automatic else learned.alpha
@@ -92,96 +94,98 @@ class MSSLEstimator(MultiTaskEstimator):
 @old_names(on="relation", noise=noise_of_loss)
 @dataclass(eq=False, repr=False)
 class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
-    r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
+    r"""Multi-task sparse structure learning: the weights of all tasks and the sparse graph that relates the tasks.
 
-    p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see
-    :mod:`mssl.model.objective` for F and :mod:`mssl.structures.sparse` for the structure's share.
+    p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both Ω and W. See
+    :mod:`mssl.model.objective` for the objective F, and :mod:`mssl.structures.sparse` for the structure's part of F.
 
     Parameters
     ----------
     graph_penalty : "auto", float or SparsePrecision, default="auto"
-        λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
-        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. "auto" is 0.3, and no edge where there
-        are more than two tasks a feature and their weights are no more alike than chance has it
-        (:func:`mssl.solvers.fit.without_chance_edges`). ``inf`` learns neither a graph nor the
-        tasks' variances: `prior_strength` is then one ridge for all tasks (around the shared mean), in units of rows.
-        A :class:`mssl.structures.SparsePrecision` says more: what is known about the edges (by task names), rank
-        correlations, the variance floor, shrinkage, and the solver of the graph step.
+        The penalty λ of an edge, on the correlation scale. With 0 the graph is dense; from
+        ``limits(X, y).graph_penalty`` upwards it is empty. Use 0.02–0.1 to predict and 0.35–0.7 to read the graph.
+        "auto" is 0.3, but gives an empty graph if there are more than two tasks per feature and if the tasks' weights
+        are no more similar than chance makes them (:func:`mssl.solvers.fit.without_chance_edges`). With ``inf`` the
+        model learns neither a graph nor the tasks' variances: `prior_strength` is then one ridge for all tasks (around
+        the shared mean), in units of rows. A :class:`mssl.structures.SparsePrecision` has further options: known edges
+        (by task names), rank correlations, the variance floor, shrinkage, and the solver of the graph step.
     coef_penalty : float or ElasticNet, default=0.0
-        γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero. An
-        :class:`mssl.penalties.ElasticNet` adds a ridge to what the graph does.
+        The ℓ1 penalty γ on the weights. From ``limits(X, y).coef_penalty`` upwards all weights are zero. An
+        :class:`mssl.penalties.ElasticNet` adds a ridge to the penalty of the graph.
     relation : {"coef", "residual"}, default="coef"
-        What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
-        all tasks must belong together (shared or aligned layout, Gaussian loss; a missing target is expected from
-        the others of its occasion).
+        Whether the graph relates the tasks' coefficients (p-MSSL) or their residuals (r-MSSL). Residuals need rows that
+        belong together in all tasks (shared or aligned layout) and the Gaussian loss. A missing target is replaced by
+        its expectation given the other targets of its occasion.
     prior_strength : float, default=1.0
-        η, the temperature of the prior; large values pull related tasks together.
+        The temperature η of the prior; large values pull related tasks together.
     shared_mean : "auto", bool or float, default="auto"
-        A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
-        paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
-        are the graph's business. Targets of all tasks must share their units for a mean to make sense.
+        A mean weight vector that all tasks share. True estimates its variance τ², a number sets τ², and False is the
+        paper's zero mean. "auto" estimates τ², and uses no mean unless nearly all pairs of tasks agree; if they do not,
+        the graph describes clusters of tasks. A mean makes sense only if the targets of all tasks have the same units.
     loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
-        The loss of one observation; for outliers :class:`mssl.losses.Huber`, with δ in the units of y. The noise is
-        estimated unless the loss is given its variance: ``Gaussian(noise_variance=1.0)``.
+        The loss of one observation. For data with outliers use :class:`mssl.losses.Huber`, with δ in the units of y.
+        The noise variance is estimated unless the loss sets it: ``Gaussian(noise_variance=1.0)``.
     features : {"linear", "spline", "spline+interactions"} or list, default="linear"
-        What the model is linear in: the columns; also a spline of every column; also products of those pairs of columns
-        that the targets ask for; or maps of your own choice (:mod:`mssl.features`). Each feature is divided by one
-        scale pooled over tasks, unless ``Linear(scale=False)`` says otherwise; coefficients are in the user's units.
+        The features of the linear model: the columns themselves ("linear"), also a spline of every column ("spline"),
+        also products of those pairs of columns that correlate with the targets ("spline+interactions"), or a list of
+        maps (:mod:`mssl.features`). Each feature is divided by one scale pooled over tasks, unless the list holds
+        ``Linear(scale=False)``. Coefficients are in the user's units.
     missing : {"error", "indicator"}, default="error"
-        Missing values in X: refused, or filled with their column's mean and marked by a further column. Columns of
-        text, categories and truth values of a frame are encoded in either case (a column of 0 and 1 for each level).
+        "error" refuses missing values in X. "indicator" replaces them by their column's mean and marks them by a
+        further column. Columns of text, categories and truth values of a frame are encoded in both cases (one column
+        of 0 and 1 per level).
     categorical_features : sequence of str or int, optional
-        Columns of X whose values are categories whatever they look like, such as codes, by name or by place (a column
-        of tasks not counted).
+        Columns of X that are categories even if they hold numbers, such as codes, by name or by position (without the
+        task column).
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
-        The scale that targets are fitted on, with the Gaussian loss: as they are, their logarithms, a power that the
-        data choose, or whichever of these is clearly the likeliest (:mod:`mssl.data.targets`). Weights and noise are
-        then on that scale, predictions are means on the targets' own.
+        The transform of the targets, for the Gaussian loss: none, the logarithm, a power that the data choose, or
+        ("auto") the one of these that is clearly the most likely (:mod:`mssl.data.targets`). Weights and noise are then
+        on the transformed scale. Predictions are means on the original scale.
     fit_intercept : bool, default=True
-        Give each task an unpenalised intercept.
+        Whether each task has an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
     solver : {"auto", "coordinate", "cg", "sylvester", "fista"} or Solver, default="auto"
-        Solver of the weight step. A :class:`mssl.solvers.Solver` says from how many points fits start, and how much
-        memory they may take.
+        Solver of the weight step. A :class:`mssl.solvers.Solver` also sets the number of starting points and the memory
+        limit of fits.
     tol : float, default=1e-6
-        Joint relative certificate to reach.
+        The fit stops when the joint relative certificate is at most this number.
     max_iter : int, default=200
-        Most rounds of the alternation.
+        Largest number of rounds of the alternation.
     warm_start : bool, default=False
-        Start the next fit from this one.
+        Whether the next fit starts from the result of this one.
     verbose : int, default=0
-        1 prints one line a round.
+        1 prints one line per round.
 
     Attributes
     ----------
     coef_ : ndarray of shape (K, D)
         Weights in the user's units.
     features_ : ndarray of shape (D,)
-        Names of the features that they belong to.
+        Names of the features.
     encoder_ : FeatureEncoder or None
-        How the columns of X become numbers, where some are categories or may be missing.
+        The encoder that makes numbers of the columns of X, if some are categories or may have missing values.
     maps_ : FeatureBlocks or None
-        How the columns become features, unless they are the features.
+        The maps that make features of the columns; None if the columns are the features.
     target_ : TargetTransform or None
-        The scale that targets were fitted on, unless it is their own.
+        The transform of the targets; None if there is none.
     intercept_ : ndarray of shape (K,)
         Intercepts.
     precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
-        Ω, its inverse, and the partial correlations between tasks; SciPy csr_arrays for more than 2000 tasks, unless
-        residuals are related or known edges are given.
+        Ω, its inverse, and the partial correlations between tasks. With more than 2000 tasks they are SciPy csr_arrays,
+        unless the graph relates residuals or has known edges.
     graph_ : TaskGraph
-        The graph, with names and ways to read it.
+        The graph with the tasks' names, and methods to read it.
     tasks_ : ndarray of shape (K,)
-        Task names, in the order of all of the above.
+        Task names, in the order of the arrays above.
     noise_variance_ : ndarray of shape (K,)
         Variances of the noise.
     mean_coef_ : ndarray of shape (D,)
-        The shared mean, zero where there is none.
+        The shared mean; zero if the model has none.
     unseen_coef_, unseen_intercept_ : ndarray of shape (d,) and float
-        What tasks without rows are predicted with: the tasks' average weights, and their average level.
+        Weights and intercept that predict tasks without rows: the average weights and the average level of the tasks.
     objective_, n_iter_, history_, result_
-        F at the end, rounds, one record a round, and everything else.
+        F at the end, the number of rounds, one record per round, and the full result of the solver.
 
     References
     ----------
@@ -243,17 +247,18 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the tasks' mean (``unseen_coef_``,
-            ``unseen_intercept_``), or refused. By default "mean", with a warning, where the estimator has a shared
-            mean, else "error".
+            Treatment of tasks that the training data do not have. "mean" predicts them from the tasks' mean
+            (``unseen_coef_``, ``unseen_intercept_``), and "error" refuses them. The default is "mean" with a warning if
+            the estimator has a shared mean, else "error".
         offset : array of the shape of the predictions or of their rows, optional
-            What is added to the linear predictor; see :meth:`fit`.
+            Numbers that are added to the linear predictor; see :meth:`fit`.
         known : array of shape (n, K), optional
-            Targets of the same occasions that are known, NaN for those to be predicted. The answer holds the known
-            ones, and for the others what is expected given the known ones; for models whose residuals are related
+            Known targets of the same occasions, NaN for those to be predicted. The result holds the known targets, and
+            the expectations of the others given the known ones. Only for models with related residuals
             (``relation="residual"``).
         return_std : bool, default=False
-            Also return standard deviations of the targets about the prediction (0 for known ones), for the same models.
+            Whether to return standard deviations of the targets about the predictions too (0 for known targets). Only
+            for models with related residuals.
 
         Returns
         -------
@@ -261,7 +266,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
 
         Examples
         --------
-        Three stations of which the third has lost every other value:
+        Three stations, of which the third has lost every other value:
 
         >>> import numpy as np
         >>> from mssl import MSSLRegressor
@@ -282,14 +287,14 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
         return predict_given(mean, self.residual_covariance_, known, return_std)
 
     def impute(self, X: Any, y: ArrayLike) -> Array:
-        """Fill the missing targets with what is expected given the features and the known targets of the occasion.
+        """Fill missing targets with their expectations, given the features and the known targets of the occasion.
 
         Parameters
         ----------
         X : array or frame of shape (n, d) or (n, K, d)
             Features.
         y : array of shape (n, K)
-            Targets, NaN where they are missing.
+            Targets, NaN for missing ones.
 
         Returns
         -------
@@ -309,10 +314,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
 @old_names()
 @dataclass(eq=False, repr=False)
 class MSSLClassifier(LabelEstimator, MSSLEstimator):
-    r"""Multi-task sparse structure learning for two classes: logistic weights, and the graph that relates the tasks.
+    r"""Multi-task sparse structure learning for two classes: logistic weights and the graph that relates the tasks.
 
-    p-MSSL with the logistic loss: a Gaussian prior with sparse precision Ω over the rows of W, both learned; see
-    :mod:`mssl.model.objective`. All tasks share one pair of labels, of any type.
+    This is p-MSSL with the logistic loss. It puts a Gaussian prior with sparse precision Ω over the rows of W and
+    learns both; see :mod:`mssl.model.objective`. All tasks share one pair of labels, of any type.
 
     Parameters
     ----------
@@ -321,22 +326,22 @@ class MSSLClassifier(LabelEstimator, MSSLEstimator):
     features, missing, categorical_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
-        Weights of the classes; "balanced" gives both classes of each task equal totals.
+        Weights of the classes; "balanced" gives both classes of each task the same total weight.
     fit_intercept, task_column, tol, max_iter, warm_start, verbose
         As for :class:`MSSLRegressor`.
     solver : {"auto", "coordinate", "cg", "fista"} or Solver, default="auto"
-        The solver of the quadratic steps of proximal Newton; see :class:`MSSLRegressor`.
+        Solver of the quadratic steps of proximal Newton; see :class:`MSSLRegressor`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
-        The labels; probabilities and decisions are for the second.
+        The labels; probabilities and decisions refer to the second.
     coef_, intercept_, precision_, covariance_, partial_correlation_, graph_, tasks_, mean_coef_
         As for :class:`mssl.MSSLRegressor`.
     unseen_coef_, unseen_intercept_
         As for :class:`mssl.MSSLRegressor`.
     objective_, n_iter_, history_, result_
-        F at the end, rounds, one record a round, and everything else.
+        F at the end, the number of rounds, one record per round, and the full result of the solver.
 
     References
     ----------
@@ -361,7 +366,7 @@ class MSSLClassifier(LabelEstimator, MSSLEstimator):
 @old_names(scale_features=scale_of_features, memory_limit="solver__memory_limit")
 @dataclass(eq=False, repr=False)
 class GLMEstimator(MultiTaskEstimator):
-    """What the general estimators share: structure and penalty are parameters."""
+    """Base class of the general estimators, whose structure and penalty are parameters."""
 
     structure: Structure | None = None
     penalty: Penalty | None = None
@@ -370,7 +375,7 @@ class GLMEstimator(MultiTaskEstimator):
     penalty_factor: ArrayLike | None = None
 
     def to_spec(self, data: TaskShape) -> FitSpec:
-        """The given structure, penalty and loss, and the settings."""
+        """The specification of a fit with the given structure, penalty and loss."""
         structure = Independent() if self.structure is None else self.structure
         penalty = L1() if self.penalty is None else self.penalty
         if not isinstance(structure, Structure):
@@ -381,10 +386,10 @@ class GLMEstimator(MultiTaskEstimator):
             raise refused("penalty", penalty, "give an object of mssl.penalties, such as L1(0.1), or None")
         factors = () if self.penalty_factor is None else tuple(np.ravel(self.penalty_factor).tolist())
         if structure.learned and structure.relates == "coef" and 0 in factors:
-            allowed = "where the structure is learned from the weights, factors are above 0"
+            allowed = "if the structure is learned from the weights, factors are above 0"
             remedy = (
-                "It would count free weights among them. Give a small factor, such as 0.1 for weights of ten times "
-                "the size, or use structure=Independent(…)."
+                "The structure would be learned from free weights too. Give a small factor, such as 0.1 for weights of "
+                "ten times the size, or use structure=Independent(…)."
             )
             raise refused("penalty_factor", self.penalty_factor, allowed, remedy)
         return FitSpec(structure, penalty, self._loss(), settings_of(self, penalty_factor=factors))
@@ -393,45 +398,46 @@ class GLMEstimator(MultiTaskEstimator):
 @old_names(noise=noise_of_loss)
 @dataclass(eq=False, repr=False)
 class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, GLMEstimator):
-    r"""Any structure × penalty × loss: the general estimator behind the named methods.
+    r"""General estimator: any structure, any penalty and any loss. The named methods are special cases.
 
     .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
 
     Parameters
     ----------
     structure : Structure, default=Independent(1.0)
-        What relates the tasks; see :mod:`mssl.structures`.
+        The structure that relates the tasks; see :mod:`mssl.structures`.
     penalty : Penalty, default=L1(0)
-        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
+        The penalty that keeps weights small or sparse; see :mod:`mssl.penalties`.
     loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
-        The loss of one observation; ``Gaussian(noise_variance=1.0)`` weighs all tasks alike.
+        The loss of one observation; ``Gaussian(noise_variance=1.0)`` gives all tasks the same weight.
     shared_mean : "auto", bool or float, default=False
         Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
     features : {"linear", "spline", "spline+interactions"} or list, default="linear"
-        What the model is linear in; see :class:`MSSLRegressor`.
+        The features of the linear model; see :class:`MSSLRegressor`.
     missing : {"error", "indicator"}, default="error"
-        Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
+        Treatment of missing values in X; see :class:`MSSLRegressor`.
     categorical_features : sequence of str or int, optional
-        Columns of X that are categories whatever they look like; see :class:`MSSLRegressor`.
+        Columns of X that are categories even if they hold numbers; see :class:`MSSLRegressor`.
     penalty_factor : array of shape (d,), optional
-        What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
-        prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
-        A structure that is learned from the weights learns from weights times factors: they are expected to be of one
-        size. It takes no 0, since it would count free weights among them.
+        Penalty factors of the features. The ℓ1 penalty of a feature's weights is multiplied by its factor, and their
+        ridge and prior by its square. A factor of 2 doubles the ℓ1 penalty, and 0 leaves a feature unpenalised (0 is
+        replaced by 1/10 000). If the model has curves, the factors apply to the columns' lines only. A structure that
+        is learned from the weights uses weights times factors, which it expects to be of similar size. It does not
+        allow 0, since it would learn from the free weights too.
     fit_intercept : bool, default=True
-        Give each task an unpenalised intercept.
+        Whether each task has an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
     solver : {"auto", "coordinate", "cg", "sylvester", "fista"} or Solver, default="auto"
         Solver of the weight step; see :class:`MSSLRegressor`.
     tol : float, default=1e-6
-        Relative certificate to reach.
+        The fit stops when the relative certificate is at most this number.
     max_iter : int, default=200
-        Most rounds of the alternation.
+        Largest number of rounds of the alternation.
     warm_start : bool, default=False
-        Start the next fit from this one.
+        Whether the next fit starts from the result of this one.
     verbose : int, default=0
-        1 prints one line a round.
+        1 prints one line per round.
 
     Examples
     --------
@@ -450,7 +456,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, GLMEstimator):
 @old_names()
 @dataclass(eq=False, repr=False)
 class MultiTaskClassifier(LabelEstimator, GLMEstimator):
-    r"""Any structure × penalty with the logistic loss: the general classifier behind the named methods.
+    r"""General classifier: any structure and any penalty with the logistic loss. The named methods are special cases.
 
     .. math:: \min_{W, b}\; \sum_{ki} \omega_{ki}\log(1+e^{-y_{ki}(x_{ki}\cdot w_k+b_k)})
               + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W), \qquad y = \pm 1
@@ -458,11 +464,11 @@ class MultiTaskClassifier(LabelEstimator, GLMEstimator):
     Parameters
     ----------
     structure : Structure, default=Independent(1.0)
-        What relates the tasks; see :mod:`mssl.structures`.
+        The structure that relates the tasks; see :mod:`mssl.structures`.
     penalty : Penalty, default=L1(0)
-        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
+        The penalty that keeps weights small or sparse; see :mod:`mssl.penalties`.
     class_weight : None, "balanced" or dict of label → weight, default=None
-        Weights of the classes; "balanced" gives both classes of each task equal totals.
+        Weights of the classes; "balanced" gives both classes of each task the same total weight.
     shared_mean, features, missing, categorical_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
     solver, tol, max_iter, warm_start, verbose

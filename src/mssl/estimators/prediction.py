@@ -1,4 +1,4 @@
-"""Predicting task by task, in whichever layout the features come."""
+"""Predictions for all layouts, and effects of single columns."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from mssl.model.conditional import conditional
 
 
 class Rows(NamedTuple):
-    """Rows to predict, as the coefficients see them: after the encoder and the feature maps.
+    """Rows to predict, after the encoder and the feature maps.
 
     Attributes
     ----------
     values : ndarray or csr_array of shape (N, D)
-        Features; of the aligned layout the K rows of an occasion follow each other.
+        Features. In the aligned layout, the K rows of an occasion follow each other.
     index : ndarray of shape (N,) or None
-        Place of each row's task in ``tasks_``, −1 for tasks that were not there; None where every row is for all tasks
-        (shared).
+        Position of each row's task in ``tasks_``, −1 for tasks that the training data do not have. None if every row
+        belongs to all tasks (shared layout).
     shape : tuple of int
-        Of the predictions: (N,), or (n, K) for the shared and aligned layouts.
+        Shape of the predictions: (N,), or (n, K) for the shared and aligned layouts.
     dtype : dtype
-        Of the features as they came, float32 or float64.
+        Type of the given features, float32 or float64.
     """
 
     values: Any
@@ -57,14 +57,14 @@ class Rows(NamedTuple):
 
 
 class TaskPredictor(FittedAttributes, SingleThreaded):
-    """Linear predictors of a fitted estimator."""
+    """Base class of all estimators, which computes their linear predictors."""
 
     task_column: Hashable | None
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
-        """Keep what later calls are checked against: layout, encoder, number and names of features.
+        """Store the layout, the encoder, and the number and names of features, for checks in later calls.
 
-        X is None where the data are moments of chunks in the long layout.
+        X is None if the data are moments of chunks in the long layout.
         """
         layout, features = data.layout if X is not None else "long", feature_labels(data.feature_names, data.n_features)
         self._note(layout=layout, tasks=data.tasks, features=features, encoder=data.encoder)
@@ -83,7 +83,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 1 count the column of tasks among the features of a frame."""
+        """Convert a state from a file of version 1, which counts the task column of a frame as a feature."""
         column, names = state.get("task_column"), state.get("feature_names_in_")
         if column is None or names is None:
             return state
@@ -92,11 +92,11 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 2 hold each fitted attribute by itself."""
+        """Convert a state from a file of version 2, which holds each fitted attribute separately."""
         return of_version_2(state)
 
     def _same_input(self, other: TaskPredictor) -> Self:
-        """Remember the input that another estimator has read."""
+        """Take over the input of another estimator."""
         self._reading = other._reading or other.fitted_.input
         for name in ("n_features_in_", "feature_names_in_"):  # scikit-learn's
             if hasattr(other, name):
@@ -104,13 +104,13 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return self
 
     def _offset(self, offset: Given, shape: tuple[int, ...]) -> Array | float:
-        """What is added to linear predictors of a shape; a warning says that it was given to the fit alone."""
+        """Check an offset for linear predictors of a shape; warn if only the fit had offsets."""
         if offset is not None:
             return read_offset(offset, shape, self.loss_.identity)
         if self.has_offset_:
             warn(
                 "The model was fitted with offsets, and offset is not given: the answer is for an offset of 0, "
-                "an exposure of 1. Give offset=…, or offset=0 if that is meant."
+                "an exposure of 1. Give offset=…, or offset=0 if you mean that."
             )
         return 0.0
 
@@ -120,9 +120,9 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return len(self.features_) if self.maps_ is None else int(self.maps_.n_features_in_)
 
     def _rows(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Rows:
-        """New rows in any layout: encoded, checked against those of the fit, and mapped into features.
+        """Read new rows in any layout: encode them, check them against the training data, and map them into features.
 
-        Tasks that were not there are refused, or found and warned about where ``unseen`` is "mean".
+        ``unseen`` decides whether tasks that the training data do not have are refused.
         """
         check_is_fitted(self)
         X = self._own_columns(X)
@@ -140,7 +140,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         named = read.feature_names is not None
         if self.layout_ != "aligned" and not isinstance(X, Features):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
-            named = False  # names are compared
+            named = False  # validate_data has compared the names.
         if values.shape[1] != d or (named and np.any(read.feature_names != self.features_[:d])):
             raise DataError(
                 f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_[:d]))}; give the "
@@ -156,14 +156,14 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         else:
             raise LayoutError(
                 f"This model knows {K} tasks ({listing(list(self.tasks_))}); say which task each row belongs to, with "
-                f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
+                f"tasks= or the task column, or give an aligned X of shape (n, {K}, {d})."
             )
         return Rows(self._mapped(values), index, index.shape, read.dtype)
 
     def _own_columns(self, X: Any) -> Any:
-        """A frame without columns that are no features; those of a model of a table are found by name.
+        """Remove columns that are not features from a frame; a model of a table selects its columns by name.
 
-        Records are rows of the columns of the fit.
+        Records become rows with the columns of the training data.
         """
         X = as_table(X, getattr(self, "feature_names_in_", ()))
         table = getattr(self, "table_", None)
@@ -172,7 +172,10 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return X[[name for name in table.names if name in X.columns]]
 
     def _check_unseen(self, labels: Labels | CodedTasks, index: Index, unseen: str | None) -> None:
-        """Refuse tasks that were not there, or warn that the others' mean predicts them, unless that is asked for."""
+        """Refuse tasks that the training data do not have, or warn that the tasks' mean predicts them.
+
+        There is no warning if the caller gives ``unseen``.
+        """
         rule = self.unseen_ if unseen is None else unseen
         check_choice("unseen", rule, ("mean", "error"), also="None")
         if not np.any(index < 0):
@@ -183,16 +186,16 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         if unseen is None:
             warn(
                 f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; they are "
-                "predicted from the mean of the tasks. unseen='error' refuses them, unseen='mean' says that it is so "
-                "meant."
+                "predicted from the mean of the tasks. unseen='error' refuses them, and unseen='mean' ends this "
+                "warning."
             )
 
     def _mapped(self, values: Any) -> Any:
-        """Encoded columns of shape (n, d) as the features that coefficients are of."""
+        """Map encoded columns of shape (n, d) into the features of the coefficients."""
         return values if self.maps_ is None else self.maps_.map_rows(values)
 
     def _linear_predictor(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Array:
-        """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
+        """x·w_k + b_k; shape (N,) for the long layout, (n, K) for the shared and aligned layouts."""
         rows = self._rows(X, tasks, unseen)
         return self._as_given(self._predictor_of(rows), rows.dtype)
 
@@ -214,19 +217,20 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return prediction
 
     def _predictor_of_tasks(self, data: TaskData) -> Array:
-        """Linear predictor of the rows of tasks, flat, their features mapped."""
+        """Flat linear predictor of the rows of tasks with mapped features."""
         rows = Rows(data.X, None if data.shared else data.task_of_row, data.y.shape, data.dtype)
         return self._predictor_of(rows).T.ravel()
 
     def _residuals(self, data: TaskData) -> Array:
-        """Residuals of the rows of tasks, their features mapped, in units of their spread."""
+        """Residuals of the rows of tasks with mapped features, divided by their standard deviations."""
         mean = self.loss_.inverse_link(self._predictor_of_tasks(data))
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
     def _as_given(self, values: Array, dtype: DTypeLike) -> Array:
-        """Answers for rows of a type: float32 where these rows and those of the fit are.
+        """Convert results to a type: float32 if both the given rows and the training rows are float32.
 
-        Those beyond the largest number are that number: a row far outside of the training data has no other answer.
+        Results beyond the largest number of the type become that number, which happens for rows far outside of the
+        training data.
         """
         kind = np.result_type(dtype, self.coef_.dtype)
         largest = float(np.finfo(kind).max)
@@ -235,23 +239,23 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
     def partial_effect(
         self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
     ) -> PartialEffect:
-        """What one column does to the predictions, all other columns at their means.
+        """Effect of one column on the predictions, with all other columns at their means.
 
         Parameters
         ----------
         feature : str or int
-            A column of the training X, by name or by number (columns of tasks not counted).
+            A column of the training X, by name or by number (without the task column).
         task : task name, optional
-            One task; by default the mean of all.
+            The task; by default the mean of all tasks.
         n_points : int
-            Values between the smallest and the largest in training; of a category all levels are shown.
+            Number of values between the smallest and the largest one in training. For a category all levels are used.
         level : float
             Probability of the band, for models that have one.
 
         Returns
         -------
         PartialEffect
-            ``feature``, ``x``, ``effect``, and ``lower`` and ``upper`` or None.
+            A tuple of ``feature``, ``x``, ``effect``, ``lower`` and ``upper``; the last two may be None.
 
         Examples
         --------
@@ -278,23 +282,23 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
     def _effect_band(
         self, steps: Array, effect: Array, index: int | None, level: float
     ) -> tuple[Array | None, Array | None]:
-        """Lower and upper ends of an effect's band, given the differences of features; None where there is none."""
+        """Lower and upper ends of an effect's band, given the differences of features; None if there is no band."""
         return None, None
 
     def _columns(self) -> Columns:
         if not hasattr(self, "column_quantiles_"):
             raise DataError(
-                "This model knows no values of its columns (it was fitted to moments, or saved before they were "
-                "summarised); fit it again, to rows in memory, to read its effects."
+                "This model knows no values of its columns (it was fitted to moments, or saved by an early version); "
+                "fit it again, to rows in memory, to read its effects."
             )
         schemas = None if self.encoder_ is None else self.encoder_.columns
         return Columns(self.features_[: self._n_columns], schemas, self.column_quantiles_)
 
     def column_relevance(self) -> dict[str, float]:
-        """How much each column moves the predictions: its line, curve and levels taken together.
+        """How much each column changes the predictions, through its line, its curve and its levels together.
 
-        It is the standard deviation of a column's partial effect over its values in training, root mean square over
-        tasks; the order of columns is that of the input.
+        The relevance of a column is the standard deviation of its partial effect over its values in training, and the
+        root mean square of that over tasks. The columns have the order of the input.
 
         Returns
         -------
@@ -302,32 +306,32 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         """
         check_is_fitted(self)
         columns = self._columns()
-        found = {}
+        relevance = {}
         for place, name in enumerate(columns.names):
             rows, shares = columns.typical(place)
             effects = self._mapped(rows) @ self.coef_.T
             spread = shares @ (effects - shares @ effects) ** 2
-            found[name] = float(np.sqrt(spread.mean()))
-        return found
+            relevance[name] = float(np.sqrt(spread.mean()))
+        return relevance
 
 
 def predict_given(mean: Array, covariance: Array | None, known: Given, return_std: bool) -> Any:
-    """Predictions given the known targets of the same occasions, with standard deviations where asked for.
+    """Predictions given the known targets of the same occasions, with standard deviations if ``return_std`` is true.
 
     Parameters
     ----------
     mean : ndarray of shape (n, K)
         Predictions from the features alone.
     covariance : ndarray of shape (K, K) or (n, K, K), or None
-        Of new targets about these predictions; None where the model has none.
+        Covariance of new targets about these predictions; None if the model has none.
     known : array of shape (n, K) or None
-        Known targets, NaN for those to be predicted.
+        Known targets, NaN for targets to be predicted.
     return_std : bool
         Whether to return standard deviations too.
     """
     if covariance is None or mean.ndim != 2:
         raise ParameterError(
-            "known and return_std need the covariance of the tasks' residuals, which this model has not. Fit "
+            "known and return_std need the covariance of the tasks' residuals, which this model does not have. Fit "
             "MSSLRegressor(relation='residual') to targets of shape (n, K), and predict for all tasks at once."
         )
     given = conditional(mean, covariance, np.full(mean.shape, np.nan) if known is None else read_known(known))
@@ -336,12 +340,12 @@ def predict_given(mean: Array, covariance: Array | None, known: Given, return_st
 
 
 def read_known(known: Given) -> Array:
-    """The known targets as numbers, NaN where there is none."""
+    """The known targets as numbers, NaN for unknown ones."""
     try:
         values = np.asarray(known, dtype=float)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"known holds something that is no number ({error}); give numbers, and NaN for gaps."
+            f"known holds values that are not numbers ({error}); give numbers, and NaN for gaps."
         ) from error
     if np.isinf(values).any():
         raise DataError("known holds infinite values; give finite numbers, and NaN for gaps.")
@@ -349,14 +353,14 @@ def read_known(known: Given) -> Array:
 
 
 def _locate_one(task: Any, known: Labels) -> int:
-    """Place of one task name; one that is not there raises."""
+    """Position of one task name; an unknown name raises."""
     index = locate_tasks([task], known)
     refuse_unseen(read_labels([task]), index, known)
     return int(index[0])
 
 
 def head(X: Any, task_column: Any) -> Any:
-    """The columns of X without rows: of a frame without the one that holds tasks, of an array all of them."""
+    """An empty X with the same columns; a frame loses its task column."""
     if is_frame(X):
         names = list(X.columns)
         own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
@@ -365,7 +369,7 @@ def head(X: Any, task_column: Any) -> Any:
 
 
 class PartialEffect(NamedTuple):
-    """The effect of one column on the linear predictor, against that of its mean.
+    """The effect of one column on the linear predictor, compared with the column at its mean.
 
     Attributes
     ----------
@@ -374,10 +378,10 @@ class PartialEffect(NamedTuple):
     x : ndarray of shape (n,)
         Values of the column, or its levels.
     effect : ndarray of shape (n,)
-        By how much the linear predictor differs from where all columns are at their means. It is on the scale of the
-        fit: that of the link, and of the transformed targets where there is a ``target_transform``.
+        Differences of the linear predictor from its value with all columns at their means. They are on the scale of the
+        link, and of the transformed targets if the model has a ``target_transform``.
     lower, upper : ndarray of shape (n,) or None
-        A band that holds the curve with the given probability, where the model has one.
+        A band that holds the curve with the given probability; None if the model has no band.
     """
 
     feature: str
@@ -392,16 +396,16 @@ class PartialEffect(NamedTuple):
 
 
 class Columns:
-    """The columns of the input behind the columns of numbers that feature maps see.
+    """The columns of the input, from which the encoded columns are made.
 
     Parameters
     ----------
     names : ndarray of shape (d,)
         Names of the encoded columns.
     schemas : sequence of ColumnSchema or None
-        The columns of the input that they were made of; None where there was nothing to encode.
+        Schemas of the columns of the input; None if all columns are numbers.
     quantiles : ndarray of shape (1 + 21, d)
-        Their means and quantiles.
+        Means and quantiles of the encoded columns.
     """
 
     def __init__(self, names: Labels, schemas: Sequence[ColumnSchema] | None, quantiles: Array) -> None:
@@ -420,7 +424,7 @@ class Columns:
         raise refused("feature", feature, allowed, f"Columns are {listing(self.names)}.")
 
     def grid(self, place: int, n_points: int) -> tuple[Labels, Array]:
-        """Values of a column, and rows of encoded columns with these values and all else at its mean."""
+        """Values of a column, and encoded rows with these values and all other columns at their means."""
         mean, ranges = self.quantiles[0], self.quantiles[1:]
         own = np.flatnonzero(self.of == place)
         schema = self.schemas[place]
@@ -436,9 +440,9 @@ class Columns:
         return x, rows
 
     def typical(self, place: int) -> tuple[Array, Array]:
-        """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean.
+        """Encoded rows in which a column takes its quantiles or levels and all other columns are at their means.
 
-        With their weights: equal for quantiles, the share of each level in training for levels.
+        The second array holds the weights of the rows: equal weights for quantiles, shares in training for levels.
         """
         own, schema = np.flatnonzero(self.of == place), self.schemas[place]
         if schema.categories is None:

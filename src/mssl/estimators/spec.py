@@ -1,4 +1,4 @@
-"""What a fit is made of, how an estimator's parameters say so, and what does not go together."""
+"""Specifications of fits: their parts, how an estimator's parameters define them, and which parts are incompatible."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ E = TypeVar("E", bound=BaseEstimator)
 
 
 def shallow_copy(part: E) -> E:
-    """A copy that shares all attributes; searches make thousands, for which ``copy.copy`` is too slow."""
+    """A copy that shares all attributes; searches make thousands of copies, and ``copy.copy`` is too slow for them."""
     other = object.__new__(type(part))
     vars(other).update(vars(part))
     return other
 
 
 class TaskShape(Protocol):
-    """What a specification needs to know about the data: the tasks' names, and how many features and targets."""
+    """The properties of data that a specification needs: names of tasks, and numbers of features and targets."""
 
     @property
     def n_tasks(self) -> int:
@@ -67,22 +67,22 @@ class TaskShape(Protocol):
 
 
 class FitSpec(NamedTuple):
-    """All that decides on a fit besides the data, put together from an estimator's parameters.
+    """A complete specification of a fit without its data, made from an estimator's parameters.
 
     Attributes
     ----------
     structure : Structure
-        What relates the tasks.
+        The structure that relates the tasks.
     penalty : Penalty
-        What keeps the weights small or sparse.
+        The penalty that keeps weights small or sparse.
     loss : Loss
         The loss of one observation.
     settings : Settings
         Noise, shared mean, scaling, solver and tolerance.
     paper : PaperScale or None
-        Factors between this package's units and those of the paper, where the parameters are in the latter.
+        Factors between this package's units and those of the paper, if the parameters are in the paper's units.
     screens : bool
-        Whether there are edges only where tasks seem related, see :func:`mssl.solvers.fit.without_chance_edges`.
+        Whether a test may remove edges that chance explains, see :func:`mssl.solvers.fit.without_chance_edges`.
     """
 
     structure: Structure
@@ -94,7 +94,7 @@ class FitSpec(NamedTuple):
 
     @property
     def free_units(self) -> bool:
-        """Whether F is the same whatever the targets' units are."""
+        """Whether the units of the targets do not change F."""
         return self.structure.free_units and isinstance(self.penalty, L1)
 
     @property
@@ -105,12 +105,12 @@ class FitSpec(NamedTuple):
         return bool(penalty.separable and not penalty.thresholds(np.ones(1)).any() and not signs)
 
     def has_gaps(self, data: TaskData) -> bool:
-        """Whether residuals are to be related and some of the targets of an (n, K) table are missing."""
+        """Whether the graph relates residuals and some targets of an (n, K) table are missing."""
         plain = data.weights is None and isinstance(data.X, np.ndarray)
         return self.structure.relates == "residual" and data.layout != "long" and not data.aligned and plain
 
     def check(self, data: TaskData, *, gaps: bool = False) -> None:
-        """Raise where the parts do not fit each other or the data, in which there may be gaps."""
+        """Raise if the parts do not fit each other or the data; with ``gaps``, targets may be missing."""
         self.structure.check(data.n_tasks)
         if self.structure.relates == "residual":
             if not self.loss.quadratic:
@@ -118,18 +118,18 @@ class FitSpec(NamedTuple):
                     "loss",
                     self.loss.name,
                     "relation='residual' relates the errors of least squares",
-                    "Use relation='coef', which goes with every loss.",
+                    "Use relation='coef', which allows every loss.",
                 )
             if not gaps:
                 check_aligned(data)
         self.penalty.check()
 
     def prepare(self, data: TaskData) -> Prepared:
-        """The data, ready for this fit."""
+        """Prepare data for this fit."""
         return prepare(data, self.loss, self.settings, needs_start=self.structure.learned, free_units=self.free_units)
 
     def user_precision(self, prepared: Prepared, result: FitResult) -> TaskMatrix:
-        """Ω of a fit in the units of an estimator's ``precision_``."""
+        """The matrix Ω of a fit in the units of an estimator's ``precision_``."""
         scale = 1.0 if self.paper is None else self.paper.precision
         return result.structure.precision / scale / prepared.unit**2
 
@@ -139,7 +139,7 @@ class FitSpec(NamedTuple):
         warm: FitResult | None = None,
         monitor: Callable[[Record], bool] | None = None,
     ) -> FitResult:
-        """Fit prepared data, from a previous fit where one is given."""
+        """Fit prepared data, starting from a previous fit if one is given."""
         structure, origin = self.structure, None
         if self.screens:
             structure, origin = without_chance_edges(prepared, structure, self.penalty)
@@ -147,7 +147,7 @@ class FitSpec(NamedTuple):
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
-    """The settings among an estimator's parameters."""
+    """Collect the settings from an estimator's parameters."""
     given = {name: getattr(estimator, name) for name in ("shared_mean", "fit_intercept", "tol", "max_iter")}
     given |= {"noise": estimator._loss().noise_variance, "scale_features": are_scaled(estimator.features)}
     solver = estimator._part("solver", estimator.solver)
@@ -156,39 +156,43 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
 
 
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
-    """Warn where r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
+    """Warn if r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
     profits = not spec.ridge_alone or spec.penalty.ridges(np.ones(1)).any()
     if profits or not data.shared or data.n_tasks == 1:
         return
     warn(
         "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
-        "weights are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
+        "weights are those of ordinary least squares for every graph, so only the graph is learned. Give "
         "coef_penalty > 0 for weights that profit from the graph."
     )
 
 
-_ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge; each halving costs one more fit
-_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # multiples of a λ without edges at which edges are looked for
-_ABOVE = (1.3, *_NEAR)  # multiples of the λ of stationarity at which edges are looked for
-_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # multiples of λ_max at the start, where no λ of stationarity is known
+# Relative distance between the limit and a λ whose graph has an edge. Halving the distance costs one more fit.
+_ACCURACY = 1e-4
+# The search for edges near the limit uses these multiples of a λ without edges. Fits can keep tiny edges just above it.
+_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)
+_ABOVE = (1.3, *_NEAR)  # The search starts with these multiples of the λ at which the empty graph is stationary.
+# If no such λ is known, the search starts with these multiples of λ_max at the starting weights.
+_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)
 
 
 def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
-    r"""The λ, in the estimator's units, above which its fits have an empty graph, but for edges that are free.
+    r"""The λ, in the estimator's units, above which fits have an empty graph, except for edges without a penalty.
 
-    The diagonal fixed point is stationary from :math:`\max_{i\ne j}|S_{ij}|/a_{ij}` on
-    (:func:`mssl.model.objective.lambda_max`). That is where a graph *may* be empty, not yet where a fit's graph *is*: F
-    is not convex in weights and graph together, and a fit that starts a little off the fixed point (a shared mean, an
-    ℓ1 penalty, another loss than least squares) can end at a better point with an edge. In the paper's formulation
-    there is no closed form at all: λ is the penalty of the diagonal as well, so that the weights from which S comes
-    depend on it. In both cases fits find the limit. λ falls from a value without edges until a fit has an edge;
-    bisection narrows the interval between the last λ without and the first with an edge; then the search is repeated
-    just above the result, since a fit that stops within its tolerance may keep a tiny edge.
+    The diagonal fixed point is stationary for λ of at least :math:`\max_{i\ne j}|S_{ij}|/a_{ij}`
+    (:func:`mssl.model.objective.lambda_max`). The graph of a fit *may* be empty there, but need not be: F is not convex
+    in weights and graph together. A fit that starts near the fixed point (because of a shared mean, an ℓ1 penalty, or
+    another loss than least squares) can end at a better point with an edge. The paper's formulation has no closed form:
+    λ also penalises the diagonal, so the weights that determine S depend on λ.
+
+    In both cases a search over fits finds the limit. It lowers λ from a value without edges until a fit has an edge.
+    Bisection then narrows the interval between the last λ without an edge and the first λ with one. Finally the search
+    is repeated just above the result, because a fit that stops within its tolerance may keep a tiny edge.
 
     Parameters
     ----------
     prepared, spec
-        The data, and what the estimator's parameters stand for: a learned sparse precision.
+        The data, and a specification with a learned sparse precision.
     """
     structure, penalty = spec.structure, spec.penalty
     if not structure.prices_edges:
@@ -204,26 +208,28 @@ def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
     has_edges = _edge_finder(prepared, structure, penalty)
     limit = border(has_edges, ladder)
     if not structure.starts_diagonal and limit == ladder[-1]:
-        return ladder[0] / scale  # no edge anywhere: weights that collapse
+        return ladder[0] / scale  # No λ gives an edge, because the weights collapse.
     limit = border(has_edges, [multiple * limit for multiple in _NEAR])
     return limit / scale
 
 
 def coef_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
-    """The γ, in the estimator's units, from which on all weights are zero."""
+    """The smallest γ, in the estimator's units, for which all weights are zero."""
     limit = prepared.gamma_max(spec.structure)
     return limit if spec.paper is None else limit / spec.paper.coef_penalty
 
 
 def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float:
-    """The λ down to which graphs are empty: the last one of a falling ladder, or just above the first with an edge.
+    """The smallest λ with an empty graph, to within the accuracy of the search.
+
+    If no λ of a falling ladder gives an edge, the result is the last one.
 
     Parameters
     ----------
     has_edges : callable
-        Whether the graph at λ has an edge.
+        Function of λ that returns whether the graph has an edge.
     ladder : sequence of float
-        Falling λ; where there is an edge at the first one already, it is doubled until there is none.
+        Falling λ. If the graph already has an edge at the first λ, this λ is doubled until the graph is empty.
     """
     above, below = ladder[0], 0.0
     while np.isfinite(above) and has_edges(above):
@@ -240,11 +246,11 @@ def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float
 
 
 def _edge_finder(prepared: Prepared, structure: Structure, penalty: Penalty) -> Callable[[float], bool]:
-    """Whether a fit with a given λ has an edge among those that λ prices."""
+    """Make a function of λ that returns whether the fit has an edge among those that λ penalises."""
 
     @cache
     def has_edges(value: float) -> bool:
-        # The fits share nothing, so that each equals the estimator's fit to the last bit.
+        # The fits share no state, so each one equals the estimator's fit to the last bit.
         result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty)
         graph = structure.graph(result.structure)
         if sparse.issparse(graph):
@@ -255,22 +261,24 @@ def _edge_finder(prepared: Prepared, structure: Structure, penalty: Penalty) -> 
     return has_edges
 
 
-LARGEST = 1500  # weights: their covariance costs half a second
+LARGEST = 1500  # Models with more weights have no standard errors; the covariance of 1500 weights takes half a second.
 
 
 def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErrors | None:
-    r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed when they are asked for.
+    r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed at their first use.
 
-    Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for other losses than least squares
-    to second order at the fit) with the precision
+    Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for losses other than least squares
+    a second-order approximation at the fit) with the precision
 
     .. math:: H = \operatorname{diag}_k(s_k G_k + \rho_k I) + C \otimes I_d,
 
-    the curvature of the objective: Grams :math:`G_k`, noise precisions :math:`s_k`, ridges :math:`\rho_k` and the
-    coupling C. The square roots of the diagonal of :math:`H^{-1}` are the standard errors, :math:`\operatorname{tr}(s_k
-    G_k (H^{-1})_{kk})` are the degrees of freedom that task k uses. That the graph was estimated too is not in them.
+    which is the curvature of the objective, with Grams :math:`G_k`, noise precisions :math:`s_k`, ridges :math:`\rho_k`
+    and the coupling C. The standard errors are the square roots of the diagonal of :math:`H^{-1}`. Task k uses
+    :math:`\operatorname{tr}(s_k G_k (H^{-1})_{kk})` degrees of freedom. These numbers do not include the uncertainty of
+    the estimated graph.
 
-    None where the model has none: with an ℓ1 penalty, penalties that tie tasks together, or related residuals.
+    The result is None if the model has no standard errors: with an ℓ1 penalty, penalties that couple tasks, or related
+    residuals.
     """
     if spec.structure.relates != "coef" or not spec.ridge_alone or result.W.size > LARGEST:
         return None
@@ -302,15 +310,15 @@ class LaterErrors(Later[dict[str, Any]]):
     loss : KeptLoss
         The loss to second order.
     scale : ndarray of shape (K,)
-        What the loss of each task is multiplied by.
+        Factor of each task's loss.
     prior : tuple of (Structure, StructureStep, float)
-        What relates the tasks, its part of the fit, and the variance of the mean: they give the tasks' coupling.
+        The structure, its part of the fit, and the variance of the mean, which together give the tasks' coupling.
     ridge : ndarray of shape (K,) or None
         The ridges of the weights.
     units : ndarray of shape (d,)
-        What weights are multiplied by, to be in the user's units.
+        Factors that turn weights into the user's units.
     others : dict
-        What is known beside them.
+        Further numbers of the fit, such as its log-likelihood.
     """
 
     loss: KeptLoss
@@ -340,7 +348,7 @@ class LaterErrors(Later[dict[str, Any]]):
 
 
 def log_likelihood(spec: FitSpec, prepared: Prepared, result: FitResult) -> float | None:
-    """Of the training rows, for the Gaussian and the Bernoulli loss."""
+    """Log-likelihood of the training rows for the Gaussian and the Bernoulli loss, else None."""
     if spec.loss.labels and prepared.rows is not None:
         rows = prepared.rows
         eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)

@@ -1,4 +1,4 @@
-"""What a statistician reads first of a fitted model: weights with their errors, noise, scores and relations."""
+"""Summaries of fitted models for statisticians: weights with their errors, noise, scores and relations."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from mssl.exceptions import MSSLError, require
 from mssl.graph.export import short_name
 from mssl.graph.tables import RelationTable, html_table, text_table
 
-_MOST_LINES = 40  # of a printed table of weights; with more, features are summarised over tasks
+# A printed table of weights has at most this many lines. If there are more weights, each line summarises a feature over
+# tasks, so that the table stays readable.
+_MOST_LINES = 40
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A fitted model in short, as text, HTML (``_repr_html_``) or a frame.
+    """A summary of a fitted model, as text, as HTML (``_repr_html_``) or as a frame.
 
     Attributes
     ----------
     title : str
         Class of the model.
     facts : list of (str, str)
-        What it was fitted to, and how well it is known to do.
+        Facts about the training data, the fit and its scores.
     tasks, features : ndarrays of shape (K,) and (D,)
-        Names.
+        Names of tasks and features.
     estimate : ndarray of shape (K, D)
         Weights in the user's units.
     std_error, lower, upper : ndarrays of shape (K, D) or None
-        Their standard errors or posterior standard deviations, and intervals; None where the model has none.
+        Standard errors or posterior standard deviations of the weights, and intervals; None if the model has none.
     level : float
-        Of the intervals.
+        Probability of the intervals.
     relations : RelationTable or None
-        Pairs of tasks that can be told from chance at a false discovery rate of 10 %.
+        Pairs of tasks that are significantly related, at a false discovery rate of 10 %.
     notes : list of str
-        What the numbers do not say.
+        Notes on the meaning of the numbers.
     spreads : ndarray of shape (D,) or None
-        Standard deviations of the columns in training, where they are known: features are sorted by mean |weight|
-        times these, which does not depend on the columns' units.
+        Standard deviations of the columns in training, if they are known. Features are sorted by mean |weight| times
+        these, so that their order does not depend on the columns' units.
     """
 
     title: str
@@ -61,7 +63,7 @@ class Summary:
     spreads: Array | None = None
 
     def to_frame(self) -> Any:
-        """One row a weight: task, feature, estimate, std_error, lower, upper, as a pandas DataFrame."""
+        """A pandas DataFrame with one row per weight: task, feature, estimate, std_error, lower, upper."""
         pandas: Any = require("pandas", "tables", "Summary.to_frame")
         K, D = self.estimate.shape
         columns: dict[str, Any] = {"task": np.repeat(self.tasks, D), "feature": np.tile(self.features, K)}
@@ -70,7 +72,7 @@ class Summary:
         return pandas.DataFrame(columns)
 
     def _lines(self) -> list[list[str]]:
-        """Head and rows of the table of weights; of many, their mean and spread over tasks."""
+        """Head and rows of the table of weights; if there are many, one row per feature with its range over tasks."""
         K, D = self.estimate.shape
         if K * D > _MOST_LINES:
             sizes = np.abs(self.estimate).mean(axis=0) * (1.0 if self.spreads is None else self.spreads)
@@ -119,14 +121,14 @@ class Summary:
 
 
 def summarise(model: Any, level: float = 0.9) -> Summary:
-    """Sum up a fitted estimator of this package, a search over one, or a pipeline that ends in one.
+    """Summarise a fitted estimator of this package, a search over one, or a pipeline that ends in one.
 
     Parameters
     ----------
     model : estimator
-        Fitted.
+        The fitted model.
     level : float, default=0.9
-        Of the weights' intervals.
+        Probability of the weights' intervals.
 
     Returns
     -------
@@ -149,16 +151,16 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
     lower, upper = (None, None) if std is None else normal_ends(fitted.coef_, std, level)
     notes = []
     if std is None:
-        notes.append("This model has no standard errors: its penalty, its kind or its size allows none.")
+        notes.append("This model has no standard errors, because of its penalty, its kind or its size.")
     elif hasattr(fitted, "candidates_"):
         chosen = len(fitted.candidates_) > 1
-        more = "the choice among priors is in them" if chosen else "hyperparameters are taken as known"
+        more = "they include the choice among priors" if chosen else "they treat the hyperparameters as known"
         notes.append(f"Standard errors are posterior standard deviations; {more}.")
     else:
         sibling = "BayesianMSSLClassifier" if fitted.loss_.labels else "BayesianMSSLRegressor"
         notes.append(
-            "Standard errors and intervals are conditional on penalties, graph and noise as fitted, so that they are "
-            f"narrow; {sibling} learns its prior from the data and has the choice among priors in its intervals."
+            "Standard errors and intervals are conditional on the fitted penalties, graph and noise, so they are too "
+            f"narrow; {sibling} learns its prior from the data, and its intervals include the choice among priors."
         )
     return Summary(
         type(model).__name__,
@@ -177,7 +179,7 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
 
 
 def last_step(model: Any) -> Any:
-    """The estimator at the end of a pipeline; other models as they are."""
+    """The estimator at the end of a pipeline; any other model is returned unchanged."""
     return last_step(model.steps[-1][1]) if hasattr(model, "steps") else model
 
 
@@ -198,17 +200,17 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("noise (std. deviation)", _range(np.sqrt(noise))))
     dof = fitted.effective_dof_
     if dof is not None:
-        facts.append(("degrees of freedom a task", _range(np.asarray(dof))))
+        facts.append(("degrees of freedom per task", _range(np.asarray(dof))))
     if hasattr(fitted, "candidates_"):
         facts.append(("prior", fitted.structure_))
         facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
-    found = getattr(model, "held_out_", None)
-    if found is not None:
-        facts.append((found.what, f"{found.score:.4g}"))
+    held_out = getattr(model, "held_out_", None)
+    if held_out is not None:
+        facts.append((held_out.what, f"{held_out.score:.4g}"))
         more = {
-            "of each task's base rate alone": found.base_rate,
-            "area under the ROC curve of the same rows": found.auc,
-            "R² within tasks of the same rows": found.explained,
+            "of each task's base rate alone": held_out.base_rate,
+            "area under the ROC curve of the same rows": held_out.auc,
+            "R² within tasks of the same rows": held_out.explained,
         }
         facts += [(words, f"{score:.4g}") for words, score in more.items() if score is not None]
     if hasattr(model, "best_params_"):
