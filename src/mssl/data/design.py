@@ -443,25 +443,22 @@ class Design:
         """
         if c is None:
             c = np.ones(int(self.offsets[1 if self.shared else -1]))
-        return self.normal_equations(c, intercept=intercept)[0]
+        return self.normal_equations(c, c, intercept=intercept)[0]
 
-    def normal_equations(
-        self, c: Array, r: Array | None = None, *, intercept: bool = True
-    ) -> tuple[Array, Array, Array]:
-        """Grams as in :meth:`gram`, the sums Σ_i c_i x̃_i, and X̃_kᵀ r_k (that of c without r), in one pass."""
+    def normal_equations(self, c: Array, r: Array, *, intercept: bool = True) -> tuple[Array, Array, Array]:
+        """Grams as in :meth:`gram`, the sums Σ_i c_i x̃_i, and X̃_kᵀ r_k, in one pass."""
         if self.shared:
             table = c.reshape(-1, int(self.offsets[1]))
             gram, sums, _ = map(np.concatenate, zip(*(self.stored.gram(row, row) for row in table), strict=True))
-            totals, products = table.sum(axis=1), sums if r is None else self.stored.transposed(r)
+            totals, products = table.sum(axis=1), self.stored.transposed(r)
         else:
-            r = c if r is None else r
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
         if intercept:  # The mean part is subtracted in chunks, so that no second array of Grams is needed.
             means = sums / np.where(totals > 0, totals, 1.0)[:, None]
             step = max(1, _CHUNK // max(1, self.n_features**2))
             for tasks in (slice(start, start + step) for start in range(0, len(gram), step)):
                 gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]
-        if self.shift is not None and r is not None:
+        if self.shift is not None:
             if not intercept:
                 cross = (sums - 0.5 * totals[:, None] * self.shift)[:, :, None] * self.shift[:, None]
                 gram -= cross + cross.transpose(0, 2, 1)

@@ -167,14 +167,6 @@ def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
     return ColumnSchema(column.name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
 
 
-def check_names(columns: Sequence[ColumnSchema]) -> None:
-    """Raise if two encoded columns would have the same name."""
-    names = encoded_names(columns)
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise DataError(f"Two features would both be named {twice!r}; rename one of the columns.")
-
-
 def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
     """Names of all encoded columns; the indicators of missing values come last."""
     names = [name for column in columns for name in column.encoded_names]
@@ -302,14 +294,11 @@ class FrameColumn(ColumnValues):
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Position of each value among the distinct texts (−1 if missing), and these texts."""
         place: dict[str, int] = {}
-        objects = self._objects if self._objects is not None else [_shown(value) for value in self.numbers().tolist()]
+        objects = self._objects
+        if objects is None:
+            objects = [None if value != value else f"{value:.15g}" for value in self.numbers().tolist()]
         codes = [-1 if value is None else place.setdefault(str(value), len(place)) for value in objects]
         return np.asarray(codes, dtype=np.int32), list(place)
-
-
-def _shown(value: float) -> str | None:
-    """The text of a number that is a level of a category; None for NaN."""
-    return None if value != value else f"{value:.15g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +337,10 @@ class FeatureEncoder:
             marked = missing == "indicator"
             pairs = zip(columns, given, strict=True)
             columns = [schema.with_fill(schema.encode(column), marked) for schema, column in pairs]
-        check_names(columns)
+        names = encoded_names(columns)
+        if len(set(names)) < len(names):
+            twice = next(name for k, name in enumerate(names) if name in names[:k])
+            raise DataError(f"Two features would both be named {twice!r}; rename one of the columns.")
         return cls(tuple(columns), missing)
 
     def encode(self, given: Sequence[ColumnValues]) -> Array:

@@ -52,15 +52,6 @@ class TaskSplitter(BaseCrossValidator):
         """Number of folds."""
         return self.n_splits
 
-    def _tasks(self, X: Any, y: Given, groups: Given) -> tuple[Labels, Index]:
-        """Task names and the task of each row; a single task for layouts whose rows hold all tasks."""
-        n = _num_samples(X)
-        if groups is None and self.task_column is not None:
-            groups = task_ids(X, self.task_column)
-        if groups is None or (y is not None and np.ndim(y) == 2) or np.ndim(X) == 3:
-            return np.asarray([0]), np.zeros(n, dtype=np.intp)
-        return number_tasks(read_labels(groups, n=n))
-
     def split(self, X: Any, y: Given = None, groups: Given = None) -> Iterator[Split]:
         """Yield training and test rows.
 
@@ -82,7 +73,13 @@ class TaskSplitter(BaseCrossValidator):
 
     def of_tasks(self, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
         """Yield the same rows from separate tasks, groups and times; a splitter uses those that it needs."""
-        names, of_row = self._tasks(X, y, tasks)
+        if tasks is None and self.task_column is not None:
+            tasks = task_ids(X, self.task_column)
+        n, names = _num_samples(X), np.asarray([0])
+        of_row = np.zeros(n, dtype=np.intp)
+        # In layouts whose rows hold all tasks, all rows count as one task.
+        if tasks is not None and not (y is not None and np.ndim(y) == 2) and np.ndim(X) != 3:
+            names, of_row = number_tasks(read_labels(tasks, n=n))
         for train, test in self._sides(names, of_row, y, groups, order):
             yield np.flatnonzero(train), np.flatnonzero(test)
 
@@ -171,12 +168,10 @@ class Folds:
         y[(rows, data.task_of_row) if together else rows] = (
             np.unique(data.y, return_inverse=True)[1] if labels else data.y
         )
-        beside = []  # tasks, groups and times of the rows of the input
-        for part in (None if together else data.task_of_row, data.groups, data.order):
-            by_row = None if part is None else np.zeros(n_input, dtype=np.int64)
-            if by_row is not None:
-                by_row[rows] = part
-            beside.append(by_row)
+        flat = np.zeros(n_input, dtype=np.intp)
+        flat[rows] = np.arange(len(rows))
+        known = (None if together else data.task_of_row, data.groups, data.order)
+        beside = [None if part is None else part[flat] for part in known]  # tasks, groups and times by input row
         splits = read_splits(cv, np.zeros((n_input, 1)) if X is None else X, y, *beside)
         sides = np.zeros((2, len(splits), n_input), dtype=bool)
         for number, (train, test) in enumerate(splits):

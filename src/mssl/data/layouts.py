@@ -174,11 +174,9 @@ class TaskData:
         order : array of shape (N,) or (n,), optional
             Time of each row of the input: numbers, dates or other values that can be sorted.
         """
-        if groups is None and order is None:
-            return replace(self, groups=None, order=None)
-        rows = self.source_rows
-        ranks = None if groups is None else rank_rows("groups", groups, rows=rows)
-        return replace(self, groups=ranks, order=None if order is None else rank_rows("order", order, rows=rows))
+        rows, given = self.source_rows, {"groups": groups, "order": order}
+        ranks = {name: None if labels is None else rank_rows(name, labels, rows=rows) for name, labels in given.items()}
+        return replace(self, groups=ranks["groups"], order=ranks["order"])
 
     def task_sums(self, values: Array) -> Array:
         """Sum a flat vector over each task's rows."""
@@ -310,13 +308,9 @@ def read_tasks(
 def _warn_of_target(data: TaskData) -> None:
     """Warn if a column of a frame equals the target."""
     names, y = data.feature_names, data.y
-    if (
-        names is None
-        or data.layout != "long"
-        or sparse.issparse(data.X)
-        or len(y) < FEWEST
-        or y.dtype.kind not in "biuf"
-    ):
+    if names is None or data.layout != "long" or sparse.issparse(data.X):
+        return
+    if len(y) < FEWEST or y.dtype.kind not in "biuf":
         return
     alike = np.flatnonzero((data.X[:FEWEST] == y[:FEWEST, None]).all(axis=0))
     same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
