@@ -87,7 +87,7 @@ def test_a_library_of_another_header_is_refused(tmp_path, monkeypatch):
     other.write_bytes(binding._HEADER.read_bytes() + b"/* later */")
     monkeypatch.setattr(binding, "_HEADER", other)
     library = Path(binding.__file__).with_name(f"_kernels{binding._SUFFIX}")
-    with pytest.raises(ImportError, match=r"was made with another mssl\.h\. .*pip install \.'"):
+    with pytest.raises(ImportError, match=r"was built with another mssl\.h\. .*pip install \.'"):
         binding._open(library)
 
 

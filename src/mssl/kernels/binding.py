@@ -1,7 +1,7 @@
-"""The compiled library: loaded once, its functions called as ``mssl.h`` declares them.
+"""Binding of the compiled library, which is loaded once. ``mssl.h`` declares its functions.
 
-The header is read for what every function takes. Arrays are checked for type, order and size, and that none that is
-written shares memory with another; the interpreter's lock is free while the library works.
+The arguments of every function are read from the header. Arrays are checked for type, order and size. An array that a
+function writes must not share memory with another one. The interpreter's lock is released while the library works.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DTYPES = {"int64_t": np.dtype(np.int64), "double": np.dtype(np.float64)}
 _DECLARED = re.compile(r"(const )?(\w+) (\**)(\w+)(?:\[([^]]*)\])?")
 _byte_of: Any = ctypes.c_char.from_buffer
 _start_of = ctypes.addressof
-Span: TypeAlias = tuple[int, int, bool]  # where an array begins and ends, and whether it is written
+Span: TypeAlias = tuple[int, int, bool]  # begin and end of an array in memory, and whether it is written
 
 
 class Record(ctypes.Structure):
-    """A struct of the header, with the values that it was made of, which live as long as their addresses."""
+    """A struct of the header. It keeps its values alive, since it holds their addresses."""
 
     spans: Sequence[Span] = ()
     held: tuple[Any, ...] = ()
@@ -49,20 +49,20 @@ def _header() -> str:
 
 
 def number(name: str) -> int:
-    """A number that the header names."""
+    """The number with this name in the header."""
     return int(dict(re.findall(r"(\w+) = (\d+)", _header()))[name])
 
 
-LAPACK_FROM = number("MSSL_LAPACK_FROM")  # variables from which the library asks LAPACK for factorisations
+LAPACK_FROM = number("MSSL_LAPACK_FROM")  # with at least this number of variables, the library factorises by LAPACK
 
 
 def _address(value: Any, dtype: Any, written: bool, size: int | None, spans: list[Span]) -> int:
-    """Where an array's numbers are, after a look at their type, order and number; the memory goes into ``spans``."""
+    """The address of an array, after a check of its type, order and size; its memory range is added to ``spans``."""
     if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
         raise TypeError(_complaint(value, dtype))
     try:
-        start = _start_of(_byte_of(value))  # a fifth of the time of value.ctypes; only arrays in row order have it
-    except (TypeError, ValueError) as error:  # nor have read-only arrays and empty ones
+        start = _start_of(_byte_of(value))  # takes a fifth of the time of value.ctypes
+    except (TypeError, ValueError) as error:  # arrays that are empty, read-only or not in row order
         if not value.flags.c_contiguous:
             raise TypeError(_complaint(value, dtype)) from error
         if written and not value.flags.writeable:
@@ -83,7 +83,7 @@ def _complaint(value: Any, dtype: Any) -> str:
 
 
 def _check_apart(spans: list[Span]) -> None:
-    """Raise where arrays share memory and one of them is written."""
+    """Raise an error if arrays share memory and one of them is written."""
     spans.sort()
     read = wrote = 0
     for start, stop, written in spans:
@@ -97,7 +97,7 @@ def _check_apart(spans: list[Span]) -> None:
 
 @cache
 def _fields(name: str) -> tuple[type[Record], list[Any]]:
-    """A struct, and of its fields what array each points to, as :func:`_address` takes it."""
+    """The class of a struct and, for each field that points to an array, its type and whether it is written."""
     found = re.search(rf"typedef struct \{{([^{{}}]*)\}} {name};", _header())
     if found is None:
         raise KeyError(name)
@@ -112,7 +112,7 @@ def _fields(name: str) -> tuple[type[Record], list[Any]]:
 
 
 def record(name: str, *values: Any) -> Any:
-    """A struct of the header by its fields."""
+    """A struct of the header with these fields."""
     (kind, arrays), passed = _fields(name), []
     spans: list[Span] = []
     for value, array in zip(values, arrays, strict=True):
@@ -133,9 +133,9 @@ def record(name: str, *values: Any) -> Any:
 class Function:
     """A function of the library at one level."""
 
-    arrays: list[tuple[int, Any, bool, str]]  # place, type, whether it is written, and size of each
-    records: list[int]
-    places: dict[str, int]  # of whole numbers
+    arrays: list[tuple[int, Any, bool, str]]  # position, type, whether it is written, and size of each array
+    records: list[int]  # positions of structs
+    places: dict[str, int]  # positions of whole numbers by name
 
     def __init__(self, handle: Any, name: str, level: str) -> None:
         found = re.search(rf"(\w+) MSSL\({name}\)\((.*?)\);", _header())
@@ -156,9 +156,9 @@ class Function:
         self.sizes = lru_cache(self._sizes)
 
     def _sizes(self, *given: int) -> list[int | None]:
-        """How many numbers each array holds, by the whole numbers among the arguments; None where the header is silent.
+        """The size of each array, from the whole numbers among the arguments; None if the header gives no size.
 
-        The header gives products and sums, such as ``K * 2`` or ``K + 1``.
+        In the header, sizes are products and sums such as ``K * 2`` or ``K + 1``.
         """
         named = dict(zip(self.places, given, strict=True))
 
@@ -169,7 +169,7 @@ class Function:
         return [number(size) if size else None for *_, size in self.arrays]
 
     def __call__(self, *values: Any) -> Any:
-        """Check the arguments, and call with them as C takes them."""
+        """Check the arguments, convert them and call the C function."""
         spans: list[Span] = []
         passed, sizes = list(values), self.sizes(*[values[place] for place in self.places.values()])
         for (place, dtype, written, _), size in zip(self.arrays, sizes, strict=True):
@@ -196,7 +196,7 @@ class _Library:
         if self.level not in LEVELS[: most + 1]:
             raise ParameterError(
                 f"MSSL_SIMD is {self.level!r}; allowed are {', '.join(map(repr, LEVELS[: most + 1]))}. Unset this "
-                "environment variable: the best that the processor has is then taken."
+                "environment variable to use the best level of the processor."
             )
 
     def __getattr__(self, name: str) -> Function:
@@ -213,17 +213,17 @@ def _open(path: Path) -> ctypes.CDLL:
         )
     try:
         if sys.platform.startswith("linux"):
-            # It may be linked without the system's own: the maths library has to be there before it.
+            # The library may not be linked with the maths library, which is therefore loaded first.
             ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
     except OSError:
-        pass  # another C library, which has it all in one
+        pass  # other C libraries contain the maths functions
     try:
         handle = ctypes.CDLL(str(path))
         handle.mssl_header.restype = ctypes.c_int64
     except (OSError, AttributeError) as error:
         raise MissingDependencyError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
     if handle.mssl_header() != zlib.crc32(_HEADER.read_bytes()):
-        raise MissingDependencyError(f"The compiled part of mssl, {path.name}, was made with another mssl.h. {again}")
+        raise MissingDependencyError(f"The compiled part of mssl, {path.name}, was built with another mssl.h. {again}")
     return handle
 
 
@@ -245,7 +245,7 @@ def _capsules() -> Any:
 
 
 def lapack(n: int) -> int | None:
-    """Address of LAPACK's Cholesky factorisation and inverse, out of SciPy, where matrices are large enough for it."""
+    """Address of SciPy's LAPACK functions for Cholesky factors and inverses; None for small matrices."""
     return ctypes.addressof(_capsules()) if n >= LAPACK_FROM else None
 
 
@@ -256,9 +256,9 @@ class _Watch(ctypes.Structure):
 
 
 def _looks(raised: list[BaseException]) -> Iterator[int]:
-    """How many handlers of signals have raised, asked again and again; what they raised goes into ``raised``.
+    """Yield the number of exceptions that signal handlers have raised, and append the exceptions to ``raised``.
 
-    A function could not tell: handlers run as soon as it is entered, and what they raise there is lost in C.
+    A function cannot do this: handlers run as soon as it is entered, and their exceptions would be lost in C.
     """
     while True:
         try:
@@ -269,7 +269,9 @@ def _looks(raised: list[BaseException]) -> Iterator[int]:
             raised.append(error)
 
 
-SLICE = 0.3  # seconds between two looks at signals: longer serves Ctrl-C later, shorter asks for the lock more often
+# Seconds between two checks for signals. With a longer interval Ctrl-C takes longer, with a shorter one the library
+# takes the interpreter's lock more often.
+SLICE = 0.3
 RAISED: list[BaseException] = []
 _asked = _looks(RAISED)
 next(_asked)
@@ -277,5 +279,5 @@ WATCH = _Watch(ctypes.CFUNCTYPE(ctypes.c_int64)(_asked.__next__), SLICE)
 
 
 def watch() -> int | None:
-    """Address of the watch that lets signals in; None where there are none, outside the main thread."""
+    """Address of the watch that checks for signals; None outside the main thread, which gets no signals."""
     return ctypes.addressof(WATCH) if threading.get_ident() == threading.main_thread().ident else None

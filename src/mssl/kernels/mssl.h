@@ -1,12 +1,12 @@
-/* The compiled part of mssl: what every function computes, and what it takes.
+/* The compiled part of mssl: its functions and their arguments.
 
-   C11, no Python, no global state: arrays and sizes in, a status out. Matrices are in row order, K tasks, d features, n rows;
-   integers are int64. mssl.kernels.binding reads this file: what is const is read, all else written, and arrays have the size that
-   stands in brackets where there is one. Written arrays must not overlap others (the Python side refuses that).
+   The code is C11 without Python and without global state. Functions take arrays and sizes and return a status. Matrices are in row
+   order, with K tasks, d features and n rows; integers are int64. mssl.kernels.binding reads this file: const arguments are read, all
+   others are written, and numbers in brackets are the sizes of arrays. Arrays that are written must not overlap others; the Python
+   side checks this.
 
-   The files that include this are compiled once for every SIMD level, MSSL_LEVEL being its name; MSSL(f) is mssl_f_<level>.
-   Calls that may take long take an mssl_watch, which ends them with MSSL_STOPPED; what was computed does not depend on how often
-   it is asked. */
+   The files that include this one are compiled once for every SIMD level with its name in MSSL_LEVEL; MSSL(f) is mssl_f_<level>.
+   Long calls take an mssl_watch, which can end them with MSSL_STOPPED. Results do not depend on how often it is called. */
 #ifndef MSSL_H
 #define MSSL_H
 
@@ -20,68 +20,67 @@
 #define MSSL(name) MSSL_JOIN(name, MSSL_LEVEL)
 
 enum {
-    MSSL_DONE = 0,      /* the tolerance was reached */
-    MSSL_LIMIT = 1,     /* too many sweeps */
-    MSSL_BROKE = 2,     /* a matrix lost its definiteness, or there is no memory */
-    MSSL_UNBOUNDED = 3, /* a variable without variance */
-    MSSL_AGAIN = 4,     /* there is more to do: call again */
-    MSSL_STOPPED = 5    /* mssl_watch said so */
+    MSSL_DONE = 0,      /* the tolerance is reached */
+    MSSL_LIMIT = 1,     /* the limit of sweeps is reached */
+    MSSL_BROKE = 2,     /* a matrix is not definite, or memory is lacking */
+    MSSL_UNBOUNDED = 3, /* a variable has no variance */
+    MSSL_AGAIN = 4,     /* the work is not finished: call again */
+    MSSL_STOPPED = 5    /* mssl_watch ended the call */
 };
 
-enum { MSSL_LAPACK_FROM = 64 }; /* variables from which LAPACK factorises faster than the loops here */
+enum { MSSL_LAPACK_FROM = 64 }; /* with at least this number of variables, LAPACK factorises faster than the loops here */
 
 /* ---- cpu.c: once for all levels ---- */
 
 int64_t mssl_header(void); /* the checksum (CRC-32) of this file as it was compiled */
 int64_t mssl_level(void);  /* 0 base, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), as processor and system allow */
 
-/* Every so many seconds a call that takes long asks look(), and ends where the answer is not 0. due: when it asks next. */
+/* A long call calls look() at intervals of `every` seconds and ends if the result is not 0. due: the time of the next call of look(). */
 typedef struct {
     int64_t (*look)(void);
     double every, due;
 } mssl_watch;
-int64_t mssl_stopped(mssl_watch *watch); /* watch NULL: nobody is asked */
+int64_t mssl_stopped(mssl_watch *watch); /* with watch NULL, it returns 0 */
 
-/* ---- what is passed in one piece ---- */
+/* ---- structs of arguments ---- */
 
-/* LAPACK by address. */
+/* The addresses of LAPACK functions. */
 typedef struct {
     void (*potrf)(char *uplo, int *n, double *a, int *lda, int *info);
     void (*potri)(char *uplo, int *n, double *a, int *lda, int *info);
 } mssl_lapack;
 
-/* C = P - rho u u' over tasks, P in compressed rows with its diagonal always stored. u may be NULL where rho = 0 and it is
-   not used. */
+/* C = P - rho u u' over tasks, with P in compressed rows whose diagonal is always stored. u may be NULL if rho = 0. */
 typedef struct {
-    const int64_t *starts, *columns; /* K + 1; as many as there are entries */
+    const int64_t *starts, *columns; /* of sizes K + 1 and the number of entries */
     const double *values, *u;
     double rho;
 } mssl_coupling;
 
-/* The same with dense P, its inverse, u = P1 and C^-1 = P^-1 + tau 11'. */
+/* The same C with dense P, its inverse, u = P1 and C^-1 = P^-1 + tau 11'. */
 typedef struct {
     const double *P, *inverse, *u;
     double rho, tau;
 } mssl_prior;
 
 /* sum g(w) over weights: MSSL_ABSOLUTE: t|w|; MSSL_CONCAVE: t|w| - w^2/(2 theta) up to |w| = theta t, constant beyond.
-   Infinite strengths forbid a weight. A new penalty is a code here and a branch in weights.c. */
+   A weight with infinite strength is 0. A new penalty needs a code here and a branch in weights.c. */
 enum { MSSL_ABSOLUTE = 0, MSSL_CONCAVE = 1 };
 typedef struct {
-    int64_t code, positive; /* positive: weights below 0 are forbidden */
-    const double *strengths, *concavities; /* one for each weight; the latter NULL for MSSL_ABSOLUTE */
+    int64_t code, positive; /* positive: weights must be >= 0 */
+    const double *strengths, *concavities; /* one per weight; concavities are NULL for MSSL_ABSOLUTE */
 } mssl_penalty;
 
-/* Columns of all tasks, task k's feature j being column base[k] + j: dense ones hold all rows of the task, sparse ones the
-   rows that `rows` names, counted from row_start[k]. */
+/* Columns of all tasks. Feature j of task k is column base[k] + j. Dense columns hold all rows of the task; sparse columns hold the
+   rows in `rows`, which are counted from row_start[k]. */
 typedef struct {
     const double *data;
     const int64_t *rows, *starts, *base, *row_start;
     int64_t is_sparse;
 } mssl_columns;
 
-/* Least squares of K tasks on Grams as weight_descent takes it or, where g is NULL, weight_system (ridge and inverses keep its
-   preconditioner); null is the loss at W = 0, max_inner the most sweeps or iterations of a weight step. */
+/* Least squares of K tasks on Grams for weight_descent or, if g is NULL, for weight_system, whose preconditioner is in ridge and
+   inverses. null is the loss at W = 0, max_inner the limit of sweeps or iterations of a weight step. */
 typedef struct {
     int64_t K, d, n_grams, max_inner;
     const double *H, *scale, *q;
@@ -89,14 +88,14 @@ typedef struct {
     double *ridge, *inverses, null;
 } mssl_task_loss;
 
-/* The prior of a sparse task precision Omega: strength eta, variance tau of the shared mean, shrinkage nu/r towards the variances;
-   e and L penalise the diagonal (K) and the edges (K, K). */
+/* The prior of a sparse task precision Omega: strength eta, variance tau of the shared mean, shrinkage nu/r towards the variances,
+   and the penalties e (K) of the diagonal and L (K, K) of the edges. */
 typedef struct {
     double eta, tau, shrinkage;
     const double *variances, *e, *L;
 } mssl_sparse_prior;
 
-/* How the rounds are steered: mssl.solvers.alternation says what each number is for. */
+/* The constants of the rounds; mssl.solvers.alternation explains them. */
 typedef struct {
     double tol, share, loose, rounding;
     int64_t turns;
@@ -104,14 +103,14 @@ typedef struct {
 
 /* ---- weights.c: coordinate descent over W (K, d) ----
 
-   All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
-   or n_sweeps are made. A visit is a pass over all coordinates and a few over those that are not zero; with few features a
-   linear solve on the support ends it, with many the support's Gram is gathered and passes are extrapolated (Anderson).
-   mean = W'u is kept up to date. made: the sweeps, and what the last one gained, at least. */
+   All functions minimise loss(W) + 1/2 tr(W'CW) + sum g(w). They visit one task after the other until a sweep gains at most `enough`
+   or n_sweeps are made. A visit makes a pass over all coordinates and a few passes over those that are not zero. With few features,
+   a linear solve on the support ends the visit. With many, the support's Gram is gathered and the passes are extrapolated (Anderson).
+   mean = W'u is kept up to date. made: the number of sweeps, and a lower bound of the last gain. */
 
-/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. With `sets` each task has
-   features of its own, features[starts[k] .. starts[k + 1]], where q, HW and the penalty's parameters stand; the Gram of task k then
-   begins at H[corners[k]]. */
+/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all tasks); HW = s_k H_k w_k is kept up to date. With
+   `sets`, each task has its own set of features, features[starts[k] .. starts[k + 1]]. q, HW and the parameters of the penalty then have
+   the same order as `features`, and the Gram of task k begins at H[corners[k]]. */
 typedef struct {
     const int64_t *corners, *features, *starts;
 } mssl_sets;
@@ -130,9 +129,9 @@ int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const d
                             mssl_watch *watch);
 
 /* Tasks coupled through residuals: 1/2 sum_kl A_kl e_k'e_l + 1/2 sum_k ridge_k |w_k|^2, e_k = y_k - X_k w_k.
-   shared: one X, G = X'X, q_k = X'y_k, D = WG - q kept.
-   aligned: X_k (d, n), H_k = X_k'X_k, HW and the residuals E kept.
-   feature: no Grams, h_kj = |x_kj|^2, n_blocks = 1: one X for all. */
+   shared: one X, G = X'X, q_k = X'y_k; D = WG - q is kept up to date.
+   aligned: X_k (d, n), H_k = X_k'X_k; HW and the residuals E are kept up to date.
+   feature: no Grams, h_kj = |x_kj|^2; n_blocks = 1: one X for all tasks. */
 int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double G[d * d], const double q[K * d], const double ridge[K],
                             const mssl_coupling *A, const mssl_penalty *g, double W[K * d], double D[K * d], int64_t n_sweeps,
                             double enough, double made[2], mssl_watch *watch);
@@ -143,40 +142,41 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
                              const double h[n_blocks * d], const double ridge[K], const mssl_coupling *A, const mssl_penalty *g,
                              double W[K * d], double E[K * n], int64_t n_sweeps, double enough, double made[2], mssl_watch *watch);
 
-/* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are not read. */
+/* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are skipped. */
 void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                          const double V[K * d], double out[K * d]);
 
-/* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
-   1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
-   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more. made: the sweeps, and the bound. MSSL_ABSOLUTE alone. */
+/* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality is at most tol. The bound is
+   1/2 tr((G + U) C^-1 (G + U)') with the gradient G of loss plus coupling and a subgradient U of the penalty. The result is MSSL_LIMIT
+   after too many sweeps, or if no weight changes any more. made: the number of sweeps, and the bound. The penalty is MSSL_ABSOLUTE. */
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                              const double q[K * d], const mssl_penalty *g, const mssl_prior *C, double W[K * d], double HW[K * d],
                              double tol, int64_t max_sweeps, double made[2], mssl_watch *watch);
 
-/* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients, preconditioned by (s_k H_k + C_kk I)^-1, which
-   `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. Returns the iterations; *gap infinite where a
-   block is not positive definite. */
+/* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients with the preconditioner (s_k H_k + C_kk I)^-1, which
+   `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. It returns the number of iterations. *gap is infinite if
+   a block is not positive definite. */
 int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                             const double q[K * d], const mssl_prior *C, double W[K * d], double HW[K * d], double ridge[K],
                             double inverses[K * d * d], double tol, int64_t max_iter, double gap[1]);
 
-/* ---- groups.c: features whose weights in all tasks come and go together ----
+/* ---- groups.c: joint feature selection ----
 
    min 1/2 sum_k s_k v_k'H_k v_k - q'V + 1/2 tr(V'CV) + alpha sum_j |V_.j|, V (K, m), by block descent over features (lift - C
-   diagonally dominant, so that a block step minimises a majoriser) and Newton steps on those in use. constant is the smooth
-   part at V = 0; G, its gradient, is kept. made: sweeps and products with the Hessian, and the bound of the suboptimality. */
+   diagonally dominant, so that a block step minimises a majoriser) and Newton steps on the features in use. constant is the smooth part
+   at V = 0; its gradient G is kept up to date. made: the number of sweeps and products with the Hessian, and the bound of the
+   suboptimality. */
 int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double H[n_grams * m * m], const double scale[K],
                             const mssl_coupling *C, const double lift[K], double alpha, const double q[K * m], double constant,
                             double V[K * m], double G[K * m], double tol, int64_t max_iter, double made[2], mssl_watch *watch);
 
-/* ---- grams.c: rows of many small tasks, task k owning rows bounds[k] .. bounds[k + 1] ---- */
+/* ---- grams.c: rows of many small tasks; task k has the rows bounds[k] .. bounds[k + 1] ---- */
 
-/* Rows X (N, d) into blocks (d, n_k) one after the other, less their means weighted by c where `centre`; means (K, d). */
+/* Write the rows X (N, d) as consecutive blocks (d, n_k); if `centre`, subtract their means (K, d), which c weights. */
 void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t bounds[K + 1], const double *c, int64_t centre,
                          double *out, double means[K * d]);
 
-/* From such blocks a_j: sum c a_j a_l (K, d, d), sum c a_j and sum r a_j (K, d). */
+/* From the columns a_j of such blocks: sum c a_j a_l (K, d, d), sum c a_j and sum r a_j (K, d). */
 int64_t MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t bounds[K + 1], const double *c, const double *r,
                           double gram[K * d * d], double sums[K * d], double products[K * d]);
 
@@ -185,28 +185,28 @@ int64_t MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int6
    min tr(S'Omega) - log det Omega + sum_{i != j} L_ij |Omega_ij|, S' = S + diag(e), L = alpha times the weights (NULL: all 1;
    infinite ones forbid an edge), over positive definite Omega (p, p). */
 
-/* Whether S is finite and symmetric, without negative variances. */
+/* Whether S is finite and symmetric, and has no negative variances. */
 int64_t MSSL(graph_check)(int64_t p, const double S[p * p]);
 
-/* Labels of the components of |S_ij| > L_ij; returns the size of the largest, -1 without memory. */
+/* Labels of the components of |S_ij| > L_ij; returns the size of the largest one, or -1 if memory is lacking. */
 int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], int64_t labels[p]);
 
-/* The whole: every component scaled to a unit diagonal and solved by dual block coordinate descent, from warm_Omega and its
-   inverse (or a dual point) where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum
-   is at most tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
-   S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
-   With `digits` Newton steps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
-   Omega, its inverse Sigma and the dual point get the answer, labels the components. answer: gap, objective, log det Omega,
-   sweeps, least and largest entry of Omega's diagonal; of MSSL_LIMIT the gap is infinite where nothing was found, of
-   MSSL_UNBOUNDED the first number is the variable. */
+/* The whole graphical lasso. Every component is scaled to a unit diagonal and solved by dual block coordinate descent, until the sum of
+   the gaps is at most tol max(1, |p + log det of the scaling|). The start is warm_Omega and its inverse (or a dual point) if they are
+   not NULL. Newton steps help if few variables are ill-conditioned. The certificate uses the dual point W of the descent, with the
+   entries of the support set to S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r, the gap is at most
+   1/2 |E|^2 / (1 - r). The error of Omega is about the square root of the gap; with `digits`, Newton steps at the end give six digits if
+   there are few variables. Omega, its inverse Sigma, the dual point and the labels of components are written. answer: gap, objective,
+   log det Omega, number of sweeps, smallest and largest entry of the diagonal of Omega. With MSSL_LIMIT the gap is infinite if there is
+   no result; with MSSL_UNBOUNDED the first number is the variable. */
 int64_t MSSL(graph_lasso)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p], double tol,
                           int64_t max_sweeps, int64_t digits, const double warm_Omega[p * p],
                           const double warm_Sigma[p * p], double Omega[p * p], double Sigma[p * p], double dual[p * p],
                           int64_t labels[p], const mssl_lapack *lapack, double answer[6], mssl_watch *watch);
 
-/* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Far from
-   the optimum a dual point is factorised: that of the signs, or Sigma clipped into the box and drawn into the definite. Infinite
-   where none is found or Omega uses a forbidden edge; NaN without memory.
+/* The gap of a given Omega with its inverse and log det, by the same bound, with Sigma clipped into the box off the support. Far from
+   the optimum a dual point is factorised: the point of the signs, or Sigma clipped into the box and moved until it is definite. The
+   result is infinite if there is no such point or if Omega has a forbidden edge, and NaN if memory is lacking.
    *trace: tr(S'Omega) + sum L|Omega|. */
 double MSSL(graph_gap)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p],
                        const double Omega[p * p], const double Sigma[p * p], double log_det, const mssl_lapack *lapack,
@@ -214,13 +214,13 @@ double MSSL(graph_gap)(int64_t p, const double S[p * p], double alpha, const dou
 
 /* ---- fit.c: whole fits of few tasks ----
 
-   The rounds of mssl.solvers.alternation, number for number, on Grams with a sparse precision. */
+   The same rounds as in mssl.solvers.alternation, with the same results, on Grams with a sparse precision. */
 
 /* Rounds of weight steps and graph steps, from W and Omega with its inverse Sigma (`ready`: W is the best for Omega; `known`: Omega is
-   a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made; call again with the same room
-   and facts. MSSL_LIMIT: F rises whatever is done. MSSL_BROKE: a step failed; W, Omega and Sigma are the last good ones.
-   table (n_rounds, 4): objective, gap of the weights, gap of Omega, edges. facts: rounds of all calls (0 at first), objective,
-   Omega's share of F and gap, log det Omega, whether Omega is a graph step's. room: fit_room numbers. */
+   the result of a graph step). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made; call again with the same
+   room and facts. MSSL_LIMIT: F rises even with accurate steps. MSSL_BROKE: a step failed; W, Omega and Sigma are the last valid ones.
+   table (n_rounds, 4): objective, gap of the weights, gap of Omega, edges. facts: number of rounds of all calls (0 at first), objective,
+   share of Omega in F and its gap, log det Omega, whether Omega is the result of a graph step. room: fit_room numbers. */
 int64_t MSSL(fit_room)(int64_t K, int64_t d);
 int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
                          int64_t ready, int64_t known, int64_t n_rounds, double W[K * d], double Omega[K * K],

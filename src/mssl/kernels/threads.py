@@ -1,9 +1,9 @@
-"""Limits BLAS to one thread where more are slower, and spreads independent tasks over Python threads.
+"""Limit BLAS to one thread if more threads are slower, and distribute independent work over Python threads.
 
-Small factorisations are many times slower on two threads of a busy machine than on one. So public methods are
-:func:`single_threaded`. Code that factors a possibly large matrix calls :func:`threads_for`, which alone knows sizes.
-Setting the limit costs some 0.1 ms, so the outermost call sets it and the calls inside it do not set it again. The
-limit is one of the whole process: fits in several threads share it, and it ends with the last of them.
+On a busy machine, small factorisations are many times slower with two threads than with one. Public methods are
+therefore :func:`single_threaded`. Code that factors a possibly large matrix calls :func:`threads_for` with its size.
+Setting the limit takes about 0.1 ms, so the outermost call sets it and the calls inside do not set it again. The limit
+applies to the whole process: fits in several threads share it, and the last fit removes it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Call = TypeVar("Call", bound=Callable[..., Any])
 
-# From this many rows of a matrix, BLAS may have all its threads. It trades time on an idle machine, where two threads
-# pay earlier, for time on a busy one, where each of their many meetings waits for the scheduler. Measured on two cores
-# with other work on them (load 2 to 10; OpenBLAS 0.3.30, AVX-512), the best time of two threads over that of one with
+# BLAS may use all threads for matrices with at least this number of rows. On an idle machine, two threads are faster
+# for smaller matrices too; on a busy machine, each synchronisation of the threads waits for the scheduler. Measured on
+# two busy cores (load 2 to 10; OpenBLAS 0.3.30, AVX-512), the best time of two threads relative to one thread with
 # 400, 600, 1000, 1500 and 2000 rows: products .55, 1.5, 1.2, .89, .79; inverses 1.0, 1.2, 1.3, 1.7, .87; solving for as
 # many right sides .69, .56, .97, .86, .78; Cholesky factors .88, .87, 1.8, 1.4, 2.5. Below 2000 the worst of nine runs
 # took up to 90 times as long (factors of 1000 rows), and a whole fit to 26 tasks with one column 40 times.
@@ -33,11 +33,11 @@ LARGE = 2000
 
 
 class _Rule(IntEnum):
-    """What BLAS may do in the calls inside a block."""
+    """The threads that BLAS may use in the calls inside a block."""
 
-    FREE = 0  # use all of its threads
-    SPARING = 1  # use one, but for large matrices
-    ONE = 2
+    FREE = 0  # all threads
+    SPARING = 1  # one thread, except for large matrices
+    ONE = 2  # one thread
 
 
 _rule: ContextVar[_Rule] = ContextVar("rule", default=_Rule.FREE)
@@ -51,26 +51,26 @@ def _blas_libraries() -> list[Any]:
 
 
 class _Limit:
-    """The limit of the process: the first holder sets it, the last one takes it back."""
+    """The limit of the process: the first holder sets it, the last one removes it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.holders = 0
-        self.found: list[tuple[Any, int]] = []  # libraries that were limited, and the number of threads that each had
+        self.found: list[tuple[Any, int]] = []  # the limited libraries with their former numbers of threads
 
     def hold(self, more: int) -> None:
-        """Add ``more`` holders: 1, 0, or −1 where a holder is done."""
+        """Add ``more`` holders: 1, 0, or −1 if a holder ends."""
         with self.lock:
             self.holders += more
             for library in _blas_libraries() if more > 0 else ():
-                n = library.num_threads  # reading it costs a hundredth of setting it
+                n = library.num_threads  # reading the number takes a hundredth of the time of setting it
                 if n != 1:
                     self.found.append((library, n))
                     library.set_num_threads(1)
             self._restore()
 
     def after_fork(self) -> None:
-        """In a child only the thread that forked is there: the others hold nothing any more, nor the lock."""
+        """Reset the limit in a child process, which has only the thread that forked and not the other holders."""
         self.lock = threading.Lock()
         self.holders = 1 if _rule.get() else 0
         self._restore()
@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _under(rule: _Rule) -> Iterator[None]:
-    """A block under a rule; where only one of it and its surroundings is free, the limit is taken or given back."""
+    """Apply a rule inside a block. The limit is set or removed if only one of the block and its context is free."""
     more, token = bool(rule) - bool(_rule.get()), _rule.set(rule)
     _limit.hold(more)
     try:
@@ -99,24 +99,24 @@ def _under(rule: _Rule) -> Iterator[None]:
 
 
 def one_thread() -> AbstractContextManager[None]:
-    """Limit BLAS to one thread inside the block, whatever the sizes: for work that is spread over threads or processes.
+    """Limit BLAS to one thread inside the block, for work that is distributed over threads or processes.
 
-    Blocks may overlap in several threads: the number of threads that the first one found is back after the last.
+    Blocks may overlap in several threads. The last block restores the number of threads.
     """
     return _under(_Rule.ONE)
 
 
 def threads_for(n: int) -> AbstractContextManager[None]:
-    """Let BLAS have the threads that pay for matrices of n rows and columns: one, or all that it had where n is large.
+    """Set the number of BLAS threads for matrices of n rows and columns: one, or all threads if n is large.
 
-    Inside a :func:`single_threaded` call this lifts the limit for large matrices, unless another thread holds it too.
+    Inside a :func:`single_threaded` call this removes the limit for large matrices, unless another thread holds it too.
     """
     rule = _Rule.SPARING if n < LARGE else _Rule.FREE
     return nullcontext() if _rule.get() in (rule, _Rule.ONE) else _under(rule)
 
 
 def single_threaded(function: Call) -> Call:
-    """Let BLAS have one thread in a function, and in what it calls but for :func:`threads_for` large matrices."""
+    """Limit BLAS to one thread in a function and its calls, except for large matrices (:func:`threads_for`)."""
 
     @wraps(function)
     def limited(*args: Any, **named: Any) -> Any:
@@ -127,7 +127,7 @@ def single_threaded(function: Call) -> Call:
 
 
 class SingleThreaded:
-    """Every public method that a subclass defines is :func:`single_threaded`."""
+    """Base class that makes every public method of a subclass :func:`single_threaded`."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -137,7 +137,7 @@ class SingleThreaded:
 
 
 def n_threads() -> int:
-    """How many threads a call may use: those of BLAS, which users and workers limit, and at most one per core."""
+    """The number of threads that a call may use: the number for BLAS, which users can limit, at most one per core."""
     if _limit.holders - (_rule.get() is _Rule.SPARING):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -146,9 +146,9 @@ def n_threads() -> int:
 
 
 def spread(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-    """The answers for all items, by as many threads as there may be, with one BLAS thread each.
+    """Apply a function to all items in :func:`n_threads` threads, with one BLAS thread each.
 
-    This pays only for functions that release the interpreter's lock: compiled kernels, NumPy and LAPACK.
+    This is faster only for functions that release the interpreter's lock: compiled kernels, NumPy and LAPACK.
 
     Examples
     --------
