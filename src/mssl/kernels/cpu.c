@@ -1,5 +1,5 @@
-/* What does not depend on the SIMD level: which one the processor has, which header the library was
-   compiled with, and whether a call is to stop. */
+/* Functions that do not depend on the SIMD level: the level of the processor, the checksum of the header,
+   and the check whether a call is to stop. */
 #define _POSIX_C_SOURCE 199309L
 #include <time.h>
 

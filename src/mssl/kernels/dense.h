@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Plain comparisons: fmin and fmax are calls into the maths library, which no loop over vectors survives. */
+/* Plain comparisons: fmin and fmax are calls into the maths library, which prevent vectorised loops. */
 static inline double least(double a, double b) { return a < b ? a : b; }
 static inline double most(double a, double b) { return a > b ? a : b; }
 
-#define MSSL_TINY 1e-100 /* smaller covariances become 0: products of two must not become slow subnormal numbers */
+#define MSSL_TINY 1e-100 /* smaller covariances become 0, since products of two would be subnormal numbers, which are slow */
 
 /* out += sum_a x[a] * W[index[a]], rows of length p, four at a time. */
 static inline void add_some_rows(const double *restrict x, const int64_t *restrict index, int64_t n, const double *restrict W,
@@ -48,7 +48,7 @@ static inline void add_rows(const double *restrict x, const double *restrict B, 
     }
 }
 
-/* A = R'R: the factor into the upper triangle of R, -R' below it; log det A, or NaN where A is not positive definite.
+/* A = R'R: the factor into the upper triangle of R, -R' below it; log det A, or NaN if A is not positive definite.
    Only the lower triangle of A is read. */
 static inline double factor(const double *A, int64_t p, double *R) {
     double total = 0.0;
@@ -69,7 +69,7 @@ static inline double factor(const double *A, int64_t p, double *R) {
     return total;
 }
 
-/* (R'R)^-1 = TT' from the upper triangle of R, T = R^-1; what is below it is overwritten. */
+/* (R'R)^-1 = TT' from the upper triangle of R, T = R^-1; the entries below it are overwritten. */
 static inline void invert(double *R, int64_t p, double *out) {
     for (int64_t i = 0; i < p; i++) {
         double *restrict row = out + i * p;
@@ -82,7 +82,7 @@ static inline void invert(double *R, int64_t p, double *out) {
             for (int64_t j = k + 1; j < p; j++) row[j] -= x * other[j];
         }
     }
-    /* T' into R: rows of the answer are then sums of rows, without sums across a vector. */
+    /* Write T' to R. The rows of the result are then sums of rows, without sums across a vector. */
     for (int64_t i = 0; i < p; i++)
         for (int64_t j = i; j < p; j++) R[j * p + i] = out[i * p + j];
     for (int64_t i = 0; i < p; i++) {
@@ -119,7 +119,7 @@ static inline double dot(const double *restrict a, const double *restrict b, int
     return total;
 }
 
-/* Where w is not zero; returns at how many places. */
+/* The positions where w is not zero; returns their number. */
 static inline int64_t support_of(const double *w, int64_t d, int64_t *active) {
     int64_t n = 0;
     for (int64_t j = 0; j < d; j++)
@@ -128,8 +128,8 @@ static inline int64_t support_of(const double *w, int64_t d, int64_t *active) {
 }
 
 /* Move w towards the minimum of 1/2 w'(sG + own I)w - c'w + sum t|w| over its n active places and their signs, as far as no sign
-   changes; hw = sGw is kept. Returns what it gained: 0 where an entry on the diagonal of the factor is not above `singular`. One
-   factorisation does what an ill-conditioned G makes coordinate descent crawl towards. room: 2 n^2 + 2 n. */
+   changes; hw = sGw is kept up to date. Returns the gain, which is 0 if an entry on the diagonal of the factor is not above `singular`.
+   One factorisation replaces many sweeps if G is ill-conditioned. room: 2 n^2 + 2 n. */
 static inline double face_step(const double *G, int64_t d, double s, double own, const double *c, const double *t, double *w, double *hw,
                                const int64_t *active, int64_t n, double singular, double *room) {
     double *A = room, *R = A + n * n, *slope = R + n * n, *step = slope + n, length = 1.0, along = 0.0;

@@ -7,8 +7,8 @@
 
 /* ---- weight steps ---- */
 
-/* The best weights for C from W, which is brought into the penalty's domain first; HW = s_k H_k w_k is written. Returns the
-   bound of the suboptimality, NaN where conjugate gradients did not bring it to tol. */
+/* The best weights for C from W, which is projected onto the domain of the penalty first; HW = s_k H_k w_k is written. Returns the
+   bound of the suboptimality, or NaN if conjugate gradients did not reach tol. */
 static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *W, double *HW, double tol) {
     const int64_t K = f->K, d = f->d;
     if (f->g != NULL)
@@ -57,21 +57,21 @@ static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const
 
 /* ---- rounds ---- */
 
-/* What is known about weights and a precision. */
+/* The values at weights and a precision. */
 typedef struct {
-    double log_det, value, gap; /* of Omega at S: its whole share of F, and the bound, both in units of F */
+    double log_det, value, gap; /* of Omega at S: its share of F, and the bound, both in units of F */
     double loss, objective;
-    int64_t known;              /* whether Omega came from a graph step, from which the next one starts */
+    int64_t known;              /* whether Omega is the result of a graph step; the next graph step then starts there */
 } facts_of_spot;
 
-/* Weights and a precision; the arrays lie one after the other. */
+/* Weights and a precision; the arrays are consecutive. */
 typedef struct {
     double *W, *Omega, *Sigma, *S, *mean;
     facts_of_spot is;
 } spot;
 
 typedef struct {
-    spot now, last, before; /* the round at hand, and the last two that count */
+    spot now, last, before; /* the present round, and the last two accepted ones */
     double *Omega, *Sigma, *P, *inverse, *dual, *moment; /* spare, K x K */
     double *from, *HW, *u;
     int64_t *labels;
@@ -123,8 +123,8 @@ static double couple_to(rounds *r, const mssl_sparse_prior *prior, int64_t K, co
     return couple(K, r->P, prior->tau, r->u);
 }
 
-/* F and the certificate of Omega at the spot's weights, whose loss is known; r->P and r->u belong to Omega. 0 where the gap is
-   not known. */
+/* F and the certificate of Omega at the spot's weights, whose loss is known; r->P and r->u belong to Omega. Returns 0 if the
+   gap is not known. */
 static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, double rho, const mssl_lapack *lapack, spot *p) {
     const double weight = prior_weight(prior, d);
     double trace;
@@ -158,7 +158,7 @@ static double penalised_trace(const mssl_sparse_prior *prior, int64_t K, const d
     return total;
 }
 
-/* A better Omega for the moment S, to the gap tol in units of F, never worse than the present one; 0 where the step breaks. */
+/* A better Omega for the moment S, to the gap tol in units of F, never worse than the present one; returns 0 if the step fails. */
 static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, const double *S, double tol, const mssl_lapack *lapack,
                   spot *p) {
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->is.value / weight));
@@ -166,7 +166,7 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
     double accuracy = goal, answer[6];
     for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
-        /* What an attempt found is where the next one starts; it writes elsewhere. */
+        /* Each attempt starts at the result of the previous one and writes to another place. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
         const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, Omega, Sigma, out,
                                                 inverse, r->dual, r->labels, lapack, answer, NULL);
@@ -174,7 +174,7 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
         Omega = out, Sigma = inverse;
         const double size = goal * most(1.0, fabs(answer[1]));
         if (answer[0] <= size) break;
-        accuracy *= 0.5 * size / answer[0]; /* it was relative to an objective of another size */
+        accuracy *= 0.5 * size / answer[0]; /* the accuracy was relative to an objective of another size */
     }
     if (p->is.known) {
         const double before = penalised_trace(prior, K, S, p->Omega) - p->is.log_det;
@@ -189,8 +189,8 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
     return 1;
 }
 
-/* A better Omega in r->now, whose weights, loss, moment, value and gap are those of a point; with a shared mean in turns with it,
-   which needs no pass over the data. S is the first moment. */
+/* A better Omega in r->now, whose weights, loss, moment, value and gap are those of a point. With a shared mean, Omega and the mean
+   are updated in turns, which needs no pass over the data. S is the first moment. */
 static int improve(rounds *r, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t K, int64_t d, const double *S,
                    double needed, double enough, double tighter, const mssl_lapack *lapack) {
     spot *p = &r->now;
@@ -212,7 +212,7 @@ static int64_t count_edges(int64_t K, const double *Omega) {
     return n;
 }
 
-/* The first Omega, where the weights are the best for the given one already. */
+/* The first Omega, if the weights are the best for the given one already. */
 static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
                  const mssl_lapack *lapack) {
     const int64_t K = f->K, d = f->d;
@@ -228,8 +228,8 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
     return improve(r, prior, by, K, d, p->S, by->share * by->tol * size_of(p), by->loose * p->is.gap, 1.0, lapack);
 }
 
-/* From the last point to the weights and the precision of the next round: the precision is fitted to weights that go on along
-   the last change. */
+/* From the last point to the weights and the precision of the next round. The precision is fitted to weights that are
+   extrapolated along the last change. */
 static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
                    const mssl_lapack *lapack) {
     const int64_t K = f->K, d = f->d;
@@ -297,7 +297,7 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
                 ended = MSSL_LIMIT;
                 break;
             }
-            /* F rose; where that was not momentum's doing, a step was solved too loosely. */
+            /* F rose. If momentum did not cause this, a step was not accurate enough. */
             r->careful = r->careful || !r->used;
             r->n_points = 1, r->rounds = 1;
         } else {

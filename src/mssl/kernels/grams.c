@@ -9,7 +9,7 @@ void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *b
         const int64_t lo = bounds[k], n = bounds[k + 1] - lo;
         double *block = out + d * lo, total = 0.0;
         const double *restrict weight = c + lo;
-        /* Rows outside: reading in order and scattering beats gathering. */
+        /* The outer loop is over rows: reading in order and scattering is faster than gathering. */
         for (int64_t i = 0; i < n; i++) {
             const double *restrict row = X + (lo + i) * d;
             for (int64_t j = 0; j < d; j++) block[j * n + i] = row[j];
@@ -17,7 +17,7 @@ void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *b
         }
         for (int64_t j = 0; j < d; j++) {
             double *restrict column = block + j * n, mean = 0.0;
-            const double first = n > 0 ? column[0] : 0.0; /* sums of deviations have more digits */
+            const double first = n > 0 ? column[0] : 0.0; /* sums of deviations are more accurate */
             for (int64_t i = 0; i < n; i++) mean += weight[i] * (column[i] - first);
             mean = total > 0.0 ? first + mean / total : 0.0;
             means[k * d + j] = mean;

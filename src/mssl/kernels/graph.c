@@ -3,36 +3,36 @@
 
 #include "dense.h"
 
-#define DELAYED 8         /* columns of W that are written together, one cache line a row */
-#define DELAY_FROM 96     /* variables from which that pays */
-#define DENSE_UP_TO 64    /* variables up to which the scaled S and L are held; beyond, columns are scaled when needed */
-#define PASSES 100        /* passes over a column's variables, */
-#define MOST_PASSES 2000  /* and where W would lose its definiteness otherwise */
-#define FINEST 1e-12      /* change of a coefficient that is rounding */
-#define ROUNDS 20         /* rounds in which violators join a column's variables */
-#define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
-#define ILL_CONDITIONED 5e-3 /* least pivot of a start, up to which columns that are solved loosely make W indefinite */
-#define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
-#define INVERTIBLE 1e-15  /* least pivot a variable of a moment that is inverted */
-#define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
-#define BURST 10          /* sweeps after which Newton steps are tried */
-#define NEWTON_SWEEPS 100 /* after this many sweeps of few variables Newton steps are given up: they have led nowhere */
-#define LOOK 50           /* sweeps after which large problems look at the gap: far from the end their estimate of it is too wide */
-#define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
+#define DELAYED 8         /* columns of W that are written together, one cache line per row */
+#define DELAY_FROM 96     /* least number of variables for which writing columns together is faster */
+#define DENSE_UP_TO 64    /* largest number of variables for which the scaled S and L are stored; otherwise columns are scaled on use */
+#define PASSES 100        /* limit of passes over the variables of a column */
+#define MOST_PASSES 2000  /* limit of passes if W would otherwise become indefinite */
+#define FINEST 1e-12      /* a smaller change of a coefficient counts as rounding */
+#define ROUNDS 20         /* limit of rounds in which violators join the variables of a column */
+#define SINGULAR 1e-7     /* a factor with a smaller entry on its diagonal is not used */
+#define ILL_CONDITIONED 5e-3 /* if a pivot of the start is smaller, columns are solved accurately: otherwise W may become indefinite */
+#define SPARSE_FROM 150   /* least number of variables for which the factorisation uses the zeros of Omega */
+#define INVERTIBLE 1e-15  /* least pivot per variable of a moment that is inverted */
+#define STOP 0.3          /* the descent stops if its estimate of the gap is below this share of the target */
+#define BURST 10          /* number of sweeps after which Newton steps are tried */
+#define NEWTON_SWEEPS 100 /* after this number of sweeps of few variables, Newton steps are not tried again */
+#define LOOK 50           /* sweeps after which large problems compute the gap: far from the optimum their estimate is too large */
+#define MOST_FACE 160     /* largest number of entries of Omega for which Newton steps are faster */
 #define NEWTON_STEPS 8
-#define POLISHED 5e-13     /* gap per variable up to which parameters have six digits without a Newton step */
-#define MOST_PRODUCTS 12   /* for the system of that step, */
-#define ENOUGH_LEFT 1e-5   /* and the share of its squared residual that may be left */
-#define SMALL 400         /* variables up to which a factorisation costs less than the wide bound of a distant point, */
-#define NEAR 0.2          /* which is one whose dual point is this far away, relative to it: a larger limit saves factorisations and */
-#define NEAR_LARGE 0.8    /* gives wider bounds */
-#define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
+#define POLISHED 5e-13     /* with a gap per variable up to this, Omega has six digits without a Newton step */
+#define MOST_PRODUCTS 12   /* limit of products for the system of that step */
+#define ENOUGH_LEFT 1e-5   /* share of its squared residual at which the system counts as solved */
+#define SMALL 400         /* largest number of variables for which a factorisation costs less than the wide bound of a distant point */
+#define NEAR 0.2          /* relative distance of the dual point beyond which a point is distant: a larger one saves factorisations, */
+#define NEAR_LARGE 0.8    /* but gives wider bounds. This one is for more variables */
+#define NEAR_ENOUGH 1.0   /* largest decrement for which Newton steps from a warm start are faster than descent */
 
 /* ---- the working state of one component ---- */
 
 typedef struct {
     int64_t m, p;
-    int filled;         /* whether S and L are held */
+    int filled;         /* whether S and L are stored */
     const double *whole, *weights; /* p x p: S and the edges' weights (or NULL) in the caller's units, */
     const int64_t *own;            /* m: the component's variables among the p (NULL: all of them), */
     const double *unit;            /* m: 1 / sqrt of the diagonal of S', */
@@ -52,16 +52,16 @@ typedef struct {
     int32_t *columns;   /* m x m: its columns (as many as there are), */
     double *entries;    /* and its entries (in gram) */
     int64_t *rank;      /* m: order of elimination */
-    int64_t eliminated; /* variables that were eliminated, -1 where the factor is a dense one */
+    int64_t eliminated; /* number of eliminated variables, -1 if the factor is dense */
     double *vectors;    /* 10 m */
     int64_t *active;    /* 2 m */
-    double before;      /* what the last sweep gained, infinite at first, */
-    double column_tol;  /* and the change of a coefficient at which a column is solved */
+    double before;      /* the gain of the last sweep, infinite at first */
+    double column_tol;  /* the change of a coefficient at which a column counts as solved */
 } state;
 
 static int64_t room_for(int64_t m) { return (m <= DENSE_UP_TO ? 12 : 10) * m * m + 22 * m + 64; }
 
-/* Lay a component out in the room; where it is everything, the answers' own space serves as room until the end. */
+/* Lay out a component in the room. A component of all variables uses the space of the results as room until the end. */
 static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Sigma) {
     const int64_t held = m <= DENSE_UP_TO ? m * m : 0;
     s->m = m;
@@ -147,12 +147,12 @@ static void load_row(const state *s, int64_t j, const double **S, const double *
     *S = moments, *L = prices;
 }
 
-/* x drawn into the box of an edge. */
+/* x clipped to the box of an edge. */
 static inline double clipped(double x, double moment, double price) { return least(most(x, moment - price), moment + price); }
 
 /* ---- columns ---- */
 
-/* min 1/2 b'Gb - c'b + sum lam|b| by coordinate descent; q = Gb is kept, G has a unit diagonal. */
+/* min 1/2 b'Gb - c'b + sum lam|b| by coordinate descent; q = Gb is kept up to date, and G has a unit diagonal. */
 static void lasso_active(const double *G, int64_t m, const double *c, const double *lam, double *beta, double *q, double tol,
                          int64_t max_passes, double *room, int64_t *face) {
     for (int64_t sweep = 1; sweep <= max_passes; sweep++) {
@@ -189,7 +189,7 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
     for (int64_t a = 0; a < n; a++) active[a] = index[a];
     for (int64_t a = 0; a < n; a++) beta[active[a]] = value[a];
     add_some_rows(value, active, n, s->W, m, g);
-    for (int64_t k = from; k < j; k++) {  /* what rows do not yet know of pending columns */
+    for (int64_t k = from; k < j; k++) {  /* the share of the pending columns, which the rows do not contain yet */
         double total = 0.0;
         const double *row = s->W + k * m;
         for (int64_t a = 0; a < n; a++) total += value[a] * row[active[a]];
@@ -252,8 +252,8 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
     return schur;
 }
 
-/* Clip g into the box and write it as row j of W, and as its column unless that is put off until the batch is full.
-   Returns the squared change weighted by the diagonal, negative where W is no longer positive definite. */
+/* Clip g into the box and write it as row j of W, and as its column unless the column is written later with its batch.
+   Returns the squared change weighted by the diagonal; it is negative if W is no longer positive definite. */
 static double store_column(state *s, int64_t j, int64_t from, const double *restrict Sj, const double *restrict Lj, int delay) {
     const int64_t m = s->m;
     double *restrict g = s->vectors, *restrict row = s->W + j * m;
@@ -290,8 +290,8 @@ static void write_columns(state *s, int64_t from, int64_t to) {
         for (int64_t k = from; k < to; k++) s->W[i * m + k] = s->W[k * m + i];
 }
 
-/* Dual block coordinate descent until the estimated remaining ascent is at most target; *made gets the sweeps. MSSL_BROKE where W
-   stopped being positive definite. */
+/* Dual block coordinate descent until the estimated remaining ascent is at most target; *made gets the number of sweeps. MSSL_BROKE if W
+   is no longer positive definite. */
 static int64_t sweep_columns(state *s, double target, int64_t max_sweeps, mssl_watch *watch, int64_t *made) {
     const int64_t m = s->m;
     const int delay = m >= DELAY_FROM;
@@ -341,11 +341,11 @@ static double coefficient(const state *s, int64_t j, int64_t i) {
     return low < s->count[j] && index[low] == i ? s->value[j * s->m + low] : 0.0;
 }
 
-/* Entry (i, j) of Omega from the regressions; a penalised edge must be there from both of its ends. */
+/* Entry (i, j) of Omega from the regressions; a penalised edge must be in the regressions of both ends. */
 static inline double entry(const state *s, int64_t j, int64_t i, double b_ji) {
     const double b_ij = coefficient(s, i, j);
     if (b_ij == 0.0 && price(s, j, i) > 0.0) return 0.0;
-    const double one = b_ji * s->diagonal[j], other = b_ij * s->diagonal[i]; /* in one order from both ends, for symmetry */
+    const double one = b_ji * s->diagonal[j], other = b_ij * s->diagonal[i]; /* the same order from both ends, for symmetry */
     const volatile double low = j < i ? one : other, high = j < i ? other : one;
     return -0.5 * (low + high);
 }
@@ -362,7 +362,7 @@ static void compress(state *s, const double *Omega) {
     s->starts[m] = n;
 }
 
-/* Omega in compressed rows, columns in order. Free edges may stand in one of the two regressions only. */
+/* Omega in compressed rows, columns in order. Free edges may be in only one of the two regressions. */
 static void assemble(state *s) {
     const int64_t m = s->m;
     int64_t n = 0;
@@ -400,7 +400,7 @@ static void scatter(const state *s, double *A) {
         for (int64_t a = s->starts[j]; a < s->starts[j + 1]; a++) A[j * m + s->columns[a]] = s->entries[a];
 }
 
-/* The Cholesky factor of A in place of it, for large m by LAPACK; log det A, or NaN. R: room of the same size. */
+/* Replace A by its Cholesky factor, for large m by LAPACK; returns log det A, or NaN. R: room of the same size. */
 static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack *lapack) {
     if (m < MSSL_LAPACK_FROM || lapack == NULL) {
         const double total = factor(A, m, R);
@@ -416,7 +416,7 @@ static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack
     return 2.0 * total;
 }
 
-/* log det of A, which is not changed; R gets its factor. */
+/* log det of A, which does not change; R gets its factor. */
 static double log_det_of(const double *A, int64_t p, double *R, const mssl_lapack *lapack) {
     if (p < MSSL_LAPACK_FROM || lapack == NULL) return factor(A, p, R);
     memcpy(R, A, (size_t)(p * p) * sizeof(double));
@@ -437,9 +437,9 @@ static void invert_in_place(double *A, int64_t m, double *room, const mssl_lapac
         for (int64_t j = 0; j < i; j++) A[i * m + j] = A[j * m + i];
 }
 
-/* Gaussian elimination of the variables of least degree, in place, while that is cheaper than dense algebra. rank gets
-   the position of every eliminated variable, and m for those that remain. Returns how many, -1 where a pivot is not
-   positive; *log_pivots their sum of logarithms. */
+/* Gaussian elimination of the variables of least degree, in place, as long as it is cheaper than dense algebra. rank gets
+   the position of every eliminated variable, and m for those that remain. Returns their number, or -1 if a pivot is not
+   positive; *log_pivots gets the sum of their logarithms. */
 static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, int64_t *near, double *log_pivots) {
     *log_pivots = 0.0;
     for (int64_t i = 0; i < m; i++) {
@@ -474,7 +474,7 @@ static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, i
     return m;
 }
 
-/* log det Omega; the factor, or what elimination left, is kept for the inverse. NaN where it is not positive definite. */
+/* log det Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the inverse. */
 static double log_determinant(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m, nnz = s->starts[m];
     scatter(s, s->factor);
@@ -489,13 +489,13 @@ static double log_determinant(state *s, const mssl_lapack *lapack) {
     int64_t k = 0;
     for (int64_t i = 0; i < m; i++)
         if (s->rank[i] == m) core[k++] = i;
-    double *C = s->omega; /* the core's factor stays here */
+    double *C = s->omega; /* the factor of the core */
     for (int64_t a = 0; a < n; a++)
         for (int64_t b = 0; b < n; b++) C[a * n + b] = s->factor[core[a] * m + core[b]];
     return pivots + factor_in_place(C, n, s->product, lapack);
 }
 
-/* Omega^-1 from what log_determinant kept, into Sigma (m x m). */
+/* Write Omega^-1 to Sigma (m x m), from the factor that log_determinant kept. */
 static void inverse(state *s, double *Sigma, const mssl_lapack *lapack) {
     const int64_t m = s->m;
     if (s->eliminated < 0) {

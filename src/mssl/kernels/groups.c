@@ -1,18 +1,18 @@
-/* Descent over features whose weights in all tasks come and go together; see mssl.h for what is computed. */
+/* Joint feature selection: descent over features with the weights of all tasks; see mssl.h. */
 #include "mssl.h"
 
 #include "dense.h"
 
 #define SECULAR 50
 #define HALVINGS 6
-#define DAMP 0.01         /* share of its diagonal that is added to the Hessian after a Newton step that led nowhere, at first */
+#define DAMP 0.01         /* first share of its diagonal that is added to the Hessian after a failed Newton step */
 #define ARMIJO 1e-4
-#define FORCING 0.1       /* share of its residual that a Newton system may leave */
-#define MOST_PRODUCTS 60  /* for a Newton system */
-#define NOTHING 1e-30     /* gain of a sweep, relative to the loss at zero, that is rounding */
-#define PATIENCE 5        /* sweeps after which the features in use need no longer be settled for a Newton step */
+#define FORCING 0.1       /* share of its residual at which a Newton system counts as solved */
+#define MOST_PRODUCTS 60  /* limit of products for a Newton system */
+#define NOTHING 1e-30     /* a smaller gain of a sweep, relative to the loss at zero, counts as rounding */
+#define PATIENCE 5        /* number of sweeps after which a Newton step is tried even if the features in use still change */
 
-/* 1/2 sum_k s_k v_k'H_k v_k + 1/2 tr(V'CV): one H for all tasks or one each. */
+/* 1/2 sum_k s_k v_k'H_k v_k + 1/2 tr(V'CV): one H for all tasks or one per task. */
 typedef struct {
     int64_t K, m, n_grams;
     const double *H, *scale;
@@ -36,8 +36,8 @@ static void group_minimiser(const double *a, const double *h, int64_t K, double 
     double square = 0.0;
     for (int64_t k = 0; k < K; k++) square += a[k] * a[k], out[k] = 0.0;
     if (sqrt(square) <= alpha * (1.0 + 1e-12)) return;
-    /* 1 / |a / (h r + alpha)| - 1 rises and is concave in r: Newton from the left never overshoots, and with equal h its
-       first step ends at the root. */
+    /* 1 / |a / (h r + alpha)| - 1 is increasing and concave in r. Newton steps from the left therefore never overshoot, and with
+       equal h the first step ends at the root. */
     double r = 0.0;
     for (int i = 0; i < SECULAR; i++) {
         double slope = 0.0;
@@ -55,7 +55,7 @@ static void group_minimiser(const double *a, const double *h, int64_t K, double 
     for (int64_t k = 0; k < K; k++) out[k] = a[k] * r / (h[k] * r + alpha);
 }
 
-/* Minimise a majoriser over feature j; returns what it gained, at least. work: 3 K. */
+/* Minimise a majoriser over feature j; returns a lower bound of the gain. work: 3 K. */
 static double visit_feature(const form *f, int64_t j, const double *lift, double alpha, double *V, double *G, double *work) {
     const int64_t K = f->K, m = f->m;
     double *a = work, *h = a + K, *step = h + K, square = 0.0;
@@ -114,8 +114,8 @@ static void hessian_product(const form *f, const double *D, double *out) {
     }
 }
 
-/* What a Newton step needs where no feature is at zero. alpha |v| curves by bend (I - u u'). The Hessian's blocks of a feature,
-   with nothing of C but its diagonal and with damp times their own diagonal added, have the inverse E + pull (E u)(E u)'. */
+/* The quantities of a Newton step if no feature is at zero. alpha |v| has the curvature bend (I - u u'). The Hessian's blocks of a feature,
+   with only the diagonal of C and with damp times their own diagonal added, have the inverse E + pull (E u)(E u)'. */
 static void linearise(const form *f, double alpha, double damp, const double *V, const double *G, const double *sizes, double *U,
                       double *E, double *bend, double *pull, double *R) {
     const int64_t K = f->K, m = f->m;
@@ -148,7 +148,7 @@ static void precondition(const double *U, const double *E, const double *pull, c
         for (int64_t j = 0; j < m; j++) out[k * m + j] += pull[j] * dots[j] * E[k * m + j] * U[k * m + j];
 }
 
-/* Conjugate gradients for the Newton step into D; R changes. Returns the products made. room: 3 K m. */
+/* Conjugate gradients for the Newton step into D; R changes. Returns the number of products. room: 3 K m. */
 static int64_t newton_direction(const form *f, double damp, const double *U, const double *E, const double *bend, const double *pull,
                                 double *R, double *dots, double *D, double *room) {
     const int64_t K = f->K, m = f->m, n = K * m;
@@ -180,8 +180,8 @@ static int64_t newton_direction(const form *f, double damp, const double *U, con
     return made;
 }
 
-/* out = t D, but only up to zero where a feature would pass it; returns the change of sum_j |V_.j|. dots: how far the D_.j
-   point along the V_.j. */
+/* out = t D, shortened to end at zero if a feature would pass it; returns the change of sum_j |V_.j|. dots: the products of
+   the D_.j with the directions of the V_.j. */
 static double bent_step(double t, const double *V, const double *D, const double *sizes, const double *dots, int64_t K, int64_t m,
                         double *out) {
     double change = 0.0;
@@ -194,12 +194,12 @@ static double bent_step(double t, const double *V, const double *D, const double
             more += (2.0 * V[a] + out[a]) * out[a];
             square += (V[a] + out[a]) * (V[a] + out[a]);
         }
-        change += more / (sqrt(square) + sizes[i]); /* a difference of norms would be rounding when steps are short */
+        change += more / (sqrt(square) + sizes[i]); /* for short steps, a difference of norms would be rounding only */
     }
     return change;
 }
 
-/* A Newton step on the n features in use; V and G change. Returns the products made, *length how far it went.
+/* A Newton step on the n features in use; V and G change. Returns the number of products; *length gets the length of the step.
    room: n_grams n^2 + (10 n + m) K + 4 n. */
 static int64_t newton(const form *f, double alpha, double damp, const int64_t *used, int64_t n, double *V, double *G, double *room,
                       double *length) {
@@ -277,7 +277,7 @@ int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double 
         if (n > 0 && (n == before || waited == PATIENCE)) {
             double length;
             done += newton(&f, alpha, damp, active, n, V, G, rest, &length);
-            /* Where more features are in use than rows tell apart, steps are long and lead astray. */
+            /* If more features are in use than the rows determine, steps are long and inaccurate. */
             damp = length == 0.0 ? most(10.0 * damp, DAMP) : length == 1.0 ? 0.1 * damp : damp;
             waited = 0;
         }

@@ -3,17 +3,17 @@
 
 #include "dense.h"
 
-#define SUPPORT_PASSES 5   /* passes over the support, after one over everything */
-#define GATHERED_PASSES 20 /* the same where the support's Gram is gathered */
-#define MEMORY 3           /* changes that an extrapolation combines */
-#define GATHER_FROM 60     /* features from which gathering the support's Gram and extrapolating pay */
-#define ROUNDING 1e-12     /* what exceeds a threshold by this share only is zero */
-#define SWEEP_BURST 50     /* sweeps between two looks at the certificate, at most */
+#define SUPPORT_PASSES 5   /* number of passes over the support after a pass over all coordinates */
+#define GATHERED_PASSES 20 /* number of passes over the support with a gathered Gram */
+#define MEMORY 3           /* number of changes that an extrapolation combines */
+#define GATHER_FROM 60     /* least number of features for which gathering the support's Gram and extrapolating is faster */
+#define ROUNDING 1e-12     /* a weight is zero if its slope exceeds the threshold by at most this share */
+#define SWEEP_BURST 50     /* limit of sweeps between two certificates */
 
-/* Sweeps until one gains at most `enough`: TASK is done for every place in a list of n tasks, and adds what it gains to `decrease`.
-   made[0] gets the sweeps, made[1] what the last one gained. `room` has `doubles` numbers, `active` has `integers`. */
+/* Sweep until a sweep gains at most `enough`: TASK runs for every position in a list of n tasks and adds its gain to `decrease`.
+   made[0] gets the number of sweeps, made[1] the last gain. `room` has `doubles` numbers, `active` has `integers`. */
 #define TAKE_ROOM(doubles, integers)                                                 \
-    (void)K; /* the sizes of arrays, which nothing here needs */                     \
+    (void)K; /* sizes that are unused here */                     \
     double *room = malloc((size_t)((doubles) + (integers) + 1) * sizeof(double));    \
     if (room == NULL) return MSSL_BROKE;                                             \
     int64_t *active = (int64_t *)(room + (doubles));
@@ -35,8 +35,8 @@
 
 typedef struct {
     int64_t code;          /* MSSL_ABSOLUTE or MSSL_CONCAVE */
-    int64_t positive;      /* whether weights below 0 are forbidden */
-    const double *t, *theta; /* strengths, and concavities where the code has them */
+    int64_t positive;      /* whether weights must be >= 0 */
+    const double *t, *theta; /* strengths, and concavities if the code has them */
 } penalty;
 
 static inline penalty penalty_at(int64_t code, int64_t positive, const double *t, const double *theta, int64_t offset) {
@@ -68,21 +68,21 @@ static inline double penalty_value(const penalty *g, int64_t j, double w) {
     return size <= theta * t ? t * size - 0.5 * size * size / theta : 0.5 * theta * t * t;
 }
 
-/* What the step from old to its minimiser takes off the objective, at least. */
+/* A lower bound of the decrease of the objective by the step from old to its minimiser. */
 static inline double gain(const penalty *g, int64_t j, double a, double h, double old, double new) {
     const double step = new - old;
     if (g->code == MSSL_ABSOLUTE) return 0.5 * h * step * step;
-    /* On one piece of the penalty the objective is a parabola: differences of values would be rounding where steps are short. */
+    /* On one piece of the penalty the objective is a parabola. For short steps, a difference of values would be rounding only. */
     const double theta = g->theta[j], knee = theta * g->t[j];
     if (old * new > 0.0 && fabs(old) <= knee && fabs(new) <= knee && h * theta > 1.0) return 0.5 * (h - 1.0 / theta) * step * step;
     if (old * new > 0.0 && fabs(old) > knee && fabs(new) > knee) return 0.5 * h * step * step;
     return step * (a - 0.5 * h * (old + new)) + penalty_value(g, j, old) - penalty_value(g, j, new);
 }
 
-/* ---- a visit to one task: 1/2 w'(sG + own I)w - q'w + sum g(w_j), hw = sGw is kept ---- */
+/* ---- a visit to one task: 1/2 w'(sG + own I)w - q'w + sum g(w_j), hw = sGw is kept up to date ---- */
 
-/* One pass over some coordinates (all where they are NULL); returns what it gained. Each step waits for the one before it:
-   the entry of hw that comes next is therefore kept apart. */
+/* One pass over some coordinates (all if they are NULL); returns the gain. Each step depends on the previous one, so the next
+   entry of hw is kept in a separate variable. */
 static double gram_pass(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
                         const int64_t *coordinates, int64_t n) {
     double gained = 0.0, ahead = n > 0 ? hw[coordinates == NULL ? 0 : coordinates[0]] : 0.0;
@@ -115,7 +115,7 @@ static double visit_value(double own, const double *q, const penalty *g, const d
     return total;
 }
 
-/* The weights of sum 1 with the shortest combination of the successive changes of past; zero where nothing changed. */
+/* The weights of sum 1 that give the shortest combination of the successive changes in past; zeros if nothing changed. */
 static void anderson_weights(const double *past, int64_t n, double *c) {
     double A[MEMORY * MEMORY], R[MEMORY * MEMORY], ones[MEMORY], trace = 0.0, total = 0.0;
     for (int a = 0; a < MEMORY; a++) {
@@ -128,7 +128,7 @@ static void anderson_weights(const double *past, int64_t n, double *c) {
         trace += A[a * MEMORY + a];
         ones[a] = 1.0, c[a] = 0.0;
     }
-    for (int a = 0; a < MEMORY; a++) A[a * MEMORY + a] += 1e-12 * trace; /* lifted a little, the matrix is positive definite */
+    for (int a = 0; a < MEMORY; a++) A[a * MEMORY + a] += 1e-12 * trace; /* a small lift makes the matrix positive definite */
     if (isnan(factor(A, MEMORY, R))) return;
     back_solve(R, MEMORY, MEMORY, ones, c);
     for (int a = 0; a < MEMORY; a++) total += c[a];
@@ -179,8 +179,8 @@ static double gathered_passes(const double *G, int64_t d, double s, double own, 
     return total;
 }
 
-/* A pass over all coordinates and some over the support, until one gains at most `enough` or a hundredth of the first.
-   room: 2 d^2 + 16 d; active: d. Returns what was gained. */
+/* A pass over all coordinates and some over the support, until a pass gains at most `enough` or a hundredth of the first gain.
+   room: 2 d^2 + 16 d; active: d. Returns the gain. */
 static double visit(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
                     int64_t *active, double *room, double enough) {
     double total = gram_pass(G, d, s, own, q, g, w, hw, NULL, d);
@@ -200,7 +200,7 @@ static double visit(const double *G, int64_t d, double s, double own, const doub
 
 /* ---- the coupling C = P - rho u u', P in compressed rows, mean = W'u ---- */
 
-/* out = sum_{l != k} C_kl w_l on some features (all where they are NULL), with task k taken out of mean; returns C_kk. */
+/* out = sum_{l != k} C_kl w_l on some features (all if they are NULL), with task k removed from mean; returns C_kk. */
 static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_t d, double *mean, const int64_t *features, int64_t m,
                       double *out) {
     const double u = C->u[k];
@@ -511,7 +511,7 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
         if (ended != MSSL_DONE) break;
         made[0] += swept[0];
         made[1] = weight_gap(C, K, d, q, g, W, HW, mean, rest);
-        if (swept[1] == 0.0) break; /* nothing moves any more */
+        if (swept[1] == 0.0) break; /* no weight changes any more */
         if (made[1] > tol) enough = least(enough, 0.5 * swept[1] * tol / made[1]);
     }
     free(mean);
@@ -536,7 +536,7 @@ void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H,
     gram_products(K, d, n_grams, H, scale, V, out);
 }
 
-/* Inverses of H_k + C_kk I where those at hand belong to a ridge too far away; 0 where one is not positive definite. */
+/* Renew the inverses of H_k + C_kk I whose ridge has changed too much; returns 0 if a block is not positive definite. */
 static int precondition(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const mssl_prior *C, double *ridge,
                         double *inverses, double *room) {
     double *block = room, *R = block + d * d;
@@ -566,7 +566,7 @@ int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double 
     double *R = room, *Z = R + n, *D = Z + n, *A = D + n, *T = A + n, *mean = T + n;
     int64_t made = 0;
     const int regular = precondition(K, d, n_grams, H, scale, C, ridge, inverses, mean + d);
-    for (int restart = 0; regular && restart < 3; restart++) { /* the recurrence drifts: a restart decides whether it was good enough */
+    for (int restart = 0; regular && restart < 3; restart++) { /* a restart computes the true bound */
         mean_of(C, K, d, W, mean);
         coupled(C, K, d, W, mean, A);
         for (int64_t a = 0; a < n; a++) R[a] = q[a] - HW[a] - A[a];
