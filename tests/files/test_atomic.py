@@ -49,7 +49,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, error: type[Dat
     for target in (tmp_path / "nowhere" / "a.txt", file / "a.txt", tmp_path):
         with pytest.raises(error, match="cannot be written"), atomic(target, error):
             pass
-    with pytest.raises(DatasetError, match=r"folder .* cannot be made"):
+    with pytest.raises(DatasetError, match=r"folder .* cannot be created"):
         prepare_folder(file / "folder")
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
 

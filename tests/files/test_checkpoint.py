@@ -206,13 +206,13 @@ def test_files_of_others_are_not_touched(tmp_path):
 
 
 def test_paths_that_cannot_be_used(tmp_path):
-    with pytest.raises(CheckpointError, match="no ordinary file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         _search(tmp_path)
     with pytest.raises(CheckpointError, match="cannot be written"):
         _search(tmp_path / "missing" / "run")
     for device in ("/dev/full", "/dev/zero"):
         if Path(device).exists():
-            with pytest.raises(CheckpointError, match="no ordinary file"):
+            with pytest.raises(CheckpointError, match="not a regular file"):
                 _search(device)
 
 
@@ -250,7 +250,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
         plain(file, line)
 
     monkeypatch.setattr(atomic, "_write_durably", full)
-    with pytest.raises(CheckpointError, match=r"No space left.*what was finished is kept"):
+    with pytest.raises(CheckpointError, match=r"No space left.*finished work is kept"):
         _search(path)
     kept = path.read_bytes()
     assert len([line for line in kept.split(b"\n") if line]) == 3

@@ -294,7 +294,7 @@ def test_a_file_grows_with_the_edges_not_with_the_pairs(tmp_path):
     assert path.stat().st_size < 8 * 600**2 / 4  # a quarter of one table
     again = mssl.load(path)
     assert same(fitted.graph_.weights, again.graph_.weights)
-    with pytest.raises(DataError, match="after relations"):
+    with pytest.raises(DataError, match="before you save"):
         again.graph_.relations()
 
 
@@ -359,7 +359,7 @@ def hostile(data):
     fewer = {name: members[name] for name in members if name != "array_3.npy"}
     yield "missing member", "members that no model file has", signed(fewer)
     more = members | {f"array_{len(members) - 2}.npy": npy(bomb[:3])}
-    yield "unused array", "arrays that belong to nothing", signed(more)
+    yield "unused array", "arrays that no object uses", signed(more)
     yield "version", "format version 4", with_header(data, header | {"version": 4})
     yield "version type", "format version True", with_header(data, header | {"version": True})
     yield "format", "does not hold a model", with_header(data, header | {"format": "other"})
@@ -373,9 +373,9 @@ def hostile(data):
     lacking = {"#": "object", "class": "fixed_precision", "v": {}}
     yield "parameter missing", "required", with_header(data, header | {"model": lacking})
     yield "no estimator", "holds no estimator", with_header(data, header | {"model": [1]})
-    yield "no object", "no enumeration", with_header(data, header | {"model": model | {"#": "enum"}})
+    yield "no object", "not an enumeration", with_header(data, header | {"model": model | {"#": "enum"}})
     status = {"#": "object", "class": "status", "v": {}}
-    yield "no enumeration", "no kind of object", with_header(data, header | {"model": status})
+    yield "no enumeration", "not a class that a model", with_header(data, header | {"model": status})
 
 
 def test_hostile_files_are_refused_for_the_right_reason(file, tmp_path):
@@ -412,7 +412,7 @@ def test_a_file_cannot_choose_its_classes(version, kind, name, file, tmp_path, m
     header = header_of(file.read_bytes()) | {"version": version, "model": {"#": "object", kind: name, "v": {}}}
     bad = tmp_path / "bad.npz"
     bad.write_bytes(with_header(file.read_bytes(), header))
-    reason = "names the class .*, which is" if kind == "class" or not name.isidentifier() else "not part of mssl. Hand"
+    reason = "names the class .*, which is" if kind == "class" or not name.isidentifier() else "not part of mssl. Pass"
     with pytest.raises(ModelFileError, match=reason):
         mssl.load(bad)
     assert not (tmp_path / "sprung").exists()

@@ -1,4 +1,4 @@
-"""Writing files, or lines at their end, whole or not at all."""
+"""Atomic writes: a file, or a line at its end, is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ from typing import IO
 
 from mssl.exceptions import DatasetError, MSSLError
 
-# Bytes read at once: pieces of columns are then large enough to go back to the system when freed.
+# Number of bytes that are read at once. Smaller blocks need less memory at a time; blocks of this size are large enough
+# that the allocator returns freed columns to the system.
 BLOCK = 2**24
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) -> Iterator[IO[bytes]]:
-    """A binary file beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+    """Open a temporary binary file that replaces ``path`` when the block succeeds, and is removed otherwise.
 
-    A file that is there keeps its permissions; of a symbolic link the file that it leads to is replaced. Pipes and
-    devices hold no content that could be replaced: they are written to as they are.
+    An existing file keeps its permissions. If the path is a symbolic link, its target is replaced. Pipes and devices
+    have no content to replace and are written to directly.
 
-    The file beside is locked while it is written. What processes that were killed have left in the same folder is
-    locked by nobody, and is removed when the block ends well. A process that gets SIGTERM removes its file itself.
+    The temporary file is in the same folder and locked while it is written. When the block succeeds, temporary files of
+    killed processes, which no process locks, are removed. On SIGTERM the process removes its own temporary file.
 
     Parameters
     ----------
     path : path
         The file to write or to replace.
     error : type
-        What is raised where that is not possible.
+        Exception that is raised if the file cannot be written.
     """
     if "\0" in os.fspath(path):
         raise error(f"{os.fspath(path)!r} cannot be written (it holds a NUL character); give another name.")
     try:
         mode = None
         with suppress(FileNotFoundError):
-            mode = Path(path).stat().st_mode  # kind and permissions of what is there, links followed
+            mode = Path(path).stat().st_mode  # Type and permissions of the existing file, after following links.
         if mode is not None and not stat.S_ISREG(mode):
             with Path(path).open("wb") as stream:
                 yield stream
         else:
-            # Resolved only here: what /dev/stdout leads to may have no path of its own.
+            # Only regular files are resolved, since the target of /dev/stdout may have no path.
             with _replacing(Path(os.path.realpath(path)), mode) as stream:
                 yield stream
     except BrokenPipeError:
-        raise  # the reader has closed the pipe, which is no fault of the path
+        raise  # The reader has closed the pipe; the path is correct.
     except OSError as cause:
         raise error(
             f"{os.fspath(path)!r} cannot be written ({cause.strerror or cause}); give a folder that exists and "
@@ -81,24 +82,24 @@ def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
 
 
 def _locked(target: Path) -> tuple[Path, IO[bytes]]:
-    """A new file beside a path, held by a lock that ends with the process.
+    """Create a new file in the folder of a path, with a lock that ends with the process.
 
-    Its name is made here and not by mkstemp, so that a new file has the permissions that the user's umask gives.
+    The name does not come from mkstemp, so that a new file has the permissions of the user's umask.
     """
     while True:
         beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
         stream = beside.open("xb")
-        with suppress(OSError):  # some network file systems have no locks
+        with suppress(OSError):  # Some network file systems do not support locks.
             _lock(stream, wait=True)
-        # Another process may have taken the file for a leftover in the moment before it was locked.
+        # Another process may have removed the file as a leftover before it was locked.
         if beside.exists():
             return beside, stream
         stream.close()
 
 
 def _lock(stream: IO[bytes], *, wait: bool) -> None:
-    """Lock a file; raise where another process holds it and is not waited for."""
-    if sys.platform != "win32":  # an open file can be neither removed nor replaced there, which serves as the lock
+    """Lock a file; without ``wait`` raise if another process holds the lock."""
+    if sys.platform != "win32":  # Windows needs no lock, since it cannot remove or replace an open file.
         import fcntl
 
         fcntl.flock(stream, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +107,7 @@ def _lock(stream: IO[bytes], *, wait: bool) -> None:
 
 @contextmanager
 def _terminated_cleanly(leftover: Path) -> Iterator[None]:
-    """Remove a file on SIGTERM, where nobody else has said what is to happen then."""
+    """Remove a file on SIGTERM, unless the program has its own handler of SIGTERM."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -127,7 +128,7 @@ def _terminated_cleanly(leftover: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left of files that they were writing in a folder, which nobody holds locked."""
+    """Remove unlocked temporary files of killed processes from a folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -137,21 +138,21 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with atomic(path) as stream:
         stream.write(content)
     return Path(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write UTF-8 text whole or not at all; what UTF-8 cannot hold is written as an escape."""
+    """Write UTF-8 text atomically; characters that UTF-8 cannot encode are written as escapes."""
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def append_line(path: Path, line: bytes, error: type[MSSLError] = DatasetError) -> None:
-    """Append a line whole or not at all: where that is not possible the file is cut back to what it was.
+    """Append a line atomically: if writing fails, the file is truncated to its previous size.
 
-    The line is on the disk when this returns.
+    When the function returns, the line is on the disk.
     """
     before: int | None = None
     try:
@@ -162,8 +163,8 @@ def append_line(path: Path, line: bytes, error: type[MSSLError] = DatasetError) 
         if before is not None and path.exists():
             os.truncate(path, before)
         raise error(
-            f"{str(path)!r} cannot be written ({cause.strerror or cause}), and nothing half-written is left in it; "
-            "free some space or give another path, and run again: what was finished is kept."
+            f"{str(path)!r} cannot be written ({cause.strerror or cause}); it holds no incomplete line. Free some "
+            "space or give another path, and run again: finished work is kept."
         ) from cause
 
 
@@ -174,24 +175,24 @@ def _write_durably(stream: IO[bytes], content: bytes) -> None:
 
 
 def whole_lines(content: bytes) -> list[bytes]:
-    """The lines of a file's content without their ends; what follows the last end is not a whole line."""
+    """Return the complete lines of a content without their line ends; an unfinished last line is dropped."""
     return content.split(b"\n")[:-1]
 
 
 def keep_lines(path: Path, lines: Sequence[bytes]) -> None:
-    """Take off a file what follows its first lines, such as a last line that a killed process has left unfinished."""
+    """Truncate a file after its first lines, which removes the unfinished last line of a killed process."""
     size = sum(len(line) + 1 for line in lines)
     if size < path.stat().st_size:
         os.truncate(path, size)
 
 
 def prepare_folder(path: str | os.PathLike[str]) -> Path:
-    """Make a folder for results, or say why that is not possible."""
+    """Create a folder for results, or raise with the reason."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         raise DatasetError(
-            f"The folder {str(folder)!r} cannot be made ({cause.strerror}); give another place."
+            f"The folder {str(folder)!r} cannot be created ({cause.strerror}); give another one."
         ) from cause
     return folder

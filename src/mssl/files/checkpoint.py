@@ -1,10 +1,9 @@
-"""A durable record of finished pieces, so that a long search can be killed and continued.
+"""A durable record of finished work, so that an interrupted search can continue.
 
-The file is text, one JSON object a line: a header that names the format, the version of mssl, and the data and the
-settings by their hash, then one record for every finished piece of work, each with a checksum. The header is there
-whole or not at all. Lines are only ever appended, and flushed to the disk before the next piece counts as finished.
-What a crash has cut off in the last line is dropped on the next start; a file whose header cannot be read is refused
-and left as it is.
+The file is text with one JSON object per line. The header holds the format, the version of mssl, and a hash of the data
+and the settings. One record with a checksum follows for each finished piece of work. The header is written atomically.
+Lines are only appended, and each is flushed to the disk before its piece counts as finished. After a crash an
+incomplete last line is dropped on the next start. A file with an unreadable header is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from mssl.exceptions import MSSLError
 from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
 _log = logging.getLogger("mssl")
-FORMAT = "mssl checkpoint 5"  # a file of another format is refused
-HEAD = b'{"crc":'  # how every line begins
-IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # parameters that change nothing about a result
+FORMAT = "mssl checkpoint 5"  # Files of another format are refused.
+HEAD = b'{"crc":'  # First bytes of each line.
+IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # Parameters that do not change the result.
 
 
 class CheckpointError(MSSLError, OSError):
@@ -44,12 +43,12 @@ class CheckpointError(MSSLError, OSError):
 
 
 class Checkpoint(UserDict[str, Any]):
-    """Finished pieces of work by name; values are what JSON can hold (floats are kept exactly).
+    """Values of finished pieces of work by name. The values are representable in JSON; floats are stored exactly.
 
     Parameters
     ----------
     path : path or None
-        The file; None keeps nothing.
+        The file. With None nothing is written.
     identity : str
         Hash of data and settings, see :func:`fingerprint`.
 
@@ -73,9 +72,10 @@ class Checkpoint(UserDict[str, Any]):
 
     @classmethod
     def of(cls, estimator: Any, data: Any, *decided: Any) -> Checkpoint:
-        """The record of an estimator's fit to tasks; ``decided`` are its folds and what else it works with.
+        """Return the record of an estimator's fit to tasks.
 
-        They stand for its parameters ``cv`` and ``estimator``.
+        ``decided`` holds the folds and the inner estimator, which represent the parameters ``cv`` and ``estimator`` in
+        the hash.
         """
         if estimator.checkpoint is None:
             return cls(None, "")
@@ -85,17 +85,17 @@ class Checkpoint(UserDict[str, Any]):
         return cls(estimator.checkpoint, fingerprint(*rows, settings, *decided))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Record a finished piece of work; it is on the disk when this returns."""
+        """Record a finished piece of work; when the method returns, it is on the disk."""
         if self.path is not None:
             append_line(self.path, _line({"key": key, "value": value}), CheckpointError)
         self.data[key] = value
 
     def _open(self, path: Path, identity: str) -> None:
-        """Begin a file, or go on after the finished work that it holds."""
+        """Create the file, or read the finished work from an existing one."""
         head = {"format": FORMAT, "mssl": __version__, "identity": identity}
         try:
             if path.exists() and not path.is_file():
-                raise CheckpointError(f"The checkpoint {path} is no ordinary file; give another path.")
+                raise CheckpointError(f"The checkpoint {path} is not a regular file; give another path.")
             content = path.read_bytes() if path.exists() else b""
             if not content:
                 with atomic(path, CheckpointError) as file:
@@ -107,7 +107,7 @@ class Checkpoint(UserDict[str, Any]):
                 fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
                 raise CheckpointError(f"{path} {fault}; give another path, or remove it. It is left as it is.")
             _accept(path, found, identity)
-            # The head of a second file in the same place tells of no finished piece of work.
+            # A line that is no record, such as the header of a second file, ends the finished work.
             done = [*takewhile(_is_finished, (record or {} for record in records))]
             self.data = {record["key"]: record["value"] for record in done}
             keep_lines(path, lines[: 1 + len(done)])
@@ -121,7 +121,7 @@ class Checkpoint(UserDict[str, Any]):
 
 
 def _accept(path: Path, header: Json, identity: str) -> None:
-    """Raise unless a file is of this format, this version and this work."""
+    """Raise unless a file has this format and this version and belongs to this work."""
     if header.get("format") != FORMAT:
         found = str(header.get("format"))[:40]
         raise CheckpointError(
@@ -150,7 +150,7 @@ def _line(record: Json) -> bytes:
 
 
 def _read(line: bytes) -> Json | None:
-    """The record in a line, or None where it is damaged."""
+    """Return the record in a line, or None if it is damaged."""
     try:
         outer = json.loads(line)
         body = json.dumps(outer["body"], separators=(",", ":"), allow_nan=True, sort_keys=True)
@@ -185,7 +185,7 @@ def _feed(digest: Any, value: Any, above: tuple[Any, ...]) -> None:
         digest.update(f"list {len(value)}".encode())
         for part in value:
             _feed(digest, part, above)
-    elif any(value is other for other in above):  # a function that calls itself by its closure
+    elif any(value is other for other in above):  # A function may contain itself in its closure.
         digest.update(b"again")
     elif (inside := _inside(value)) is not None:
         _feed(digest, inside, (*above, value))
@@ -194,13 +194,13 @@ def _feed(digest: Any, value: Any, above: tuple[Any, ...]) -> None:
 
 
 def _inside(value: Any) -> Any:
-    """The content of a value that its text does not identify; None for all other values."""
+    """Return the content of a value whose text does not identify it; None for all other values."""
     for kind, content in _CONTENTS:
         if isinstance(value, kind):
             return content(value)
-    if hasattr(value, "__qualname__"):  # classes (also of numbers), and functions that are not written in Python
+    if hasattr(value, "__qualname__"):  # Classes, including NumPy's scalar types, and built-in functions.
         return _name(value)
-    if hasattr(value, "__array__"):  # columns of frames
+    if hasattr(value, "__array__"):  # Columns of data frames.
         return np.asarray(value)
     return (*_name(type(value)), vars(value)) if hasattr(value, "__dict__") else None
 

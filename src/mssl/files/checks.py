@@ -1,8 +1,8 @@
-"""What a model file's objects have to be like: arrays and values of known names, checked before anyone uses them.
+"""Validation of the objects in a model file: types, shapes and values of their attributes.
 
-A file with a fitting checksum can still hold anything. Whatever a fitted object is later used for (predicting, drawing,
-writing a report) relies on the kinds and shapes that follow from annotations and fields of its class, or from the name
-of the attribute; an attribute of another name is not relied on.
+A file with a valid checksum can still hold invalid objects. Later uses of a fitted object, such as prediction, drawings
+and reports, rely on the types and shapes of its attributes. These follow from annotations of its class or from the name
+of the attribute. No code relies on attributes with other names.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mssl.exceptions import ModelFileError
 from mssl.model.task_matrix import DENSE_UP_TO
 
 WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator)
-"""Classes whose objects are made of parameters, besides what they learn; other dataclasses are their fields alone."""
+"""Classes whose objects have parameters and fitted attributes; other dataclasses have only their fields."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """What an attribute is like: an annotation, a letter for each axis, the words of a text, all numbers finite."""
+    """Requirements of an attribute: annotation, one letter per axis, allowed texts, and whether numbers are finite."""
 
     hint: str = "Any"
     shape: str = ""
@@ -37,8 +37,8 @@ class _Rule:
     finite: bool = False
 
 
-# The shapes of arrays whose classes do not say them: K tasks, d features, c columns, m seasons, p penalties. Within one
-# object a letter is one number.
+# Shapes of arrays that annotations do not give: K tasks, d features, c columns, m seasons, p penalties. Within one
+# object each letter is a fixed number.
 _SHAPES = {"means_": "K", "normals_": "Km", "location_": "K", "covariance_": "KK", "precision_": "KK", "W": "Kd"}
 _SHAPES |= {"frequencies_": "pKK", "mean_frequency_": "KK", "intercepts": "K", "mean": "d", "precision": "KK"}
 _LABELS = {"tasks_": "K", "feature_names_in_": "c", "seasons_": "m"}
@@ -53,20 +53,20 @@ _KNOWN |= {
     "member_": _Rule("NDArray[np.int64]", "K"),
     "reliability": _Rule(shape="K"),
 }
-_ERRORS = {  # what tells of the standard errors of a fit
+_ERRORS = {  # The standard errors of a fit.
     "std": _Rule("Array | None", "Kd"),
     "dof": _Rule("Array | None", "K"),
     "log_likelihood": _Rule("float | None"),
     "rows": _Rule("float | None"),
 }
-_SEARCH = {"best_score_", "best_index_", "best_params_", "cv_results_", "n_splits_"}  # all, or none of them
-_WORDS = {  # the words that a field of text may hold
+_SEARCH = {"best_score_", "best_index_", "best_params_", "cv_results_", "n_splits_"}  # Either all or none are present.
+_WORDS = {  # Allowed texts of a field.
     ("TableSchema", "missing"): ("error", "drop", "mean", "indicator"),
     ("FeatureEncoder", "missing"): ("error", "indicator"),
     ("Options", "intercepts"): ("flat", "shrunk", "none"),
     ("Options", "errors"): ("independent", "shared"),
 }
-# Classes without a missing number.
+# Classes whose numbers are all finite.
 _FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Units"}
 _FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
 
@@ -75,9 +75,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-# NumPy's kinds of the numbers in arrays that an annotation names by one of these words.
+# NumPy's dtype kinds for annotations of arrays.
 _ARRAYS = {"Array": "f", "Index": "iu", "NDArray[np.int64]": "i", "Mask": "b", "TaskMatrix": "fb"}
-# What a value is for another of these words; for any other word it is an object of that class.
+# Tests of values for other annotations. Any other word is the name of a class.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "Any": lambda value: True,
     "None": lambda value: value is None,
@@ -92,7 +92,7 @@ _LIST = re.compile(r"(list|tuple|dict)\[(.*)\]")
 
 
 def _is(hint: str, value: Any) -> bool:
-    """Whether a value is what an annotation says."""
+    """Whether a value agrees with an annotation."""
     if hint in _ARRAYS:
         array = type(value) is np.ndarray or (hint == "TaskMatrix" and sparse.issparse(value))
         return array and value.dtype.kind in _ARRAYS[hint]
@@ -116,7 +116,7 @@ def _is(hint: str, value: Any) -> bool:
 
 @cache
 def _rules(cls: Any) -> dict[str, _Rule]:
-    """What is known of the attributes of a class: from annotations of fields and of what is learned, and from names."""
+    """Return the rules for the attributes of a class, from the annotations of its fields and from names."""
     rules = dict(_KNOWN)
     of_fields = not issubclass(cls, WITH_PARAMETERS) and (hasattr(cls, "_fields") or is_dataclass(cls))
     fields = getattr(cls, "__dataclass_fields__", {})
@@ -127,14 +127,14 @@ def _rules(cls: Any) -> dict[str, _Rule]:
             rule, says = rules.get(name, _Rule()), dict(fields[name].metadata) if name in fields else {}
             says.setdefault("words", _WORDS.get((cls.__name__, name), ()))
             says.setdefault("finite", rule.finite or cls.__name__ in _FINITE)
-            # Named tuples keep the word of an annotation in an object.
+            # Named tuples wrap the text of an annotation in an object.
             word = str(getattr(hint, "__forward_arg__", hint))
             rules[name] = replace(rule, hint=_spelt_out(word, vars(sys.modules[part.__module__])), **says)
     return rules
 
 
 def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
-    """An annotation with the module's aliases of types in full."""
+    """Return an annotation with the module's type aliases expanded."""
 
     def full(found: re.Match[str]) -> str:
         alias = None if found[0] in _KINDS | _ARRAYS else names.get(found[0])
@@ -145,7 +145,7 @@ def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
 
 
 def check_object(cls: Any, state: Mapping[str, Any]) -> None:
-    """Raise where an attribute of a known name is not what the class keeps under it.
+    """Raise if an attribute with a known name violates its rule.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def check_object(cls: Any, state: Mapping[str, Any]) -> None:
     mssl.exceptions.ModelFileError: tasks_ of StabilitySelection holds a name twice
     """
     name = cls.__name__
-    if name in ("Fitted", "Input"):  # checked together, with the estimator
+    if name in ("Fitted", "Input"):  # They are checked together with their estimator.
         return
     lost = sorted(_SEARCH - state.keys()) if "best_score_" in state else []
     if lost:
@@ -175,13 +175,13 @@ def check_object(cls: Any, state: Mapping[str, Any]) -> None:
     _check_fitted(fitted)
     places = state.get("member_")
     if places is not None and not np.all((places >= 0) & (places < len(fitted.input.features))):
-        raise ModelFileError(f"member_ of {name} points outside of the features")
+        raise ModelFileError(f"member_ of {name} holds numbers that no feature has")
     if not _counts_columns(state, fitted.input, sizes):
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
 
 
 def _check_fitted(fitted: Any) -> None:
-    """Raise where a fit and its input are not what their fields promise; they share tasks and features."""
+    """Raise if a fit or its input violates a rule; they share the numbers of tasks and features."""
     sizes = {"2": 2}
     for of in (fitted, fitted.input):
         kind: Any = type(of)
@@ -191,12 +191,12 @@ def _check_fitted(fitted: Any) -> None:
             raise ModelFileError(f"{name}_ is missing")
     if fitted.errors is not None:
         if fitted.errors.keys() != _ERRORS.keys():
-            raise ModelFileError("errors_ holds what are no standard errors")
+            raise ModelFileError("errors_ does not hold standard errors")
         _check("errors_", _ERRORS, fitted.errors, sizes)
 
 
 def _check(name: str, rules: Mapping[str, _Rule], state: Mapping[str, Any], sizes: dict[str, int]) -> None:
-    """Raise unless the attributes of an object are of their kinds, shapes, words and numbers."""
+    """Raise unless the attributes of an object obey their rules."""
     for attribute, value in state.items():
         rule, where = rules.get(attribute, _Rule()), f"{attribute} of {name}"
         if not _is(rule.hint, value):
@@ -214,7 +214,7 @@ def _check(name: str, rules: Mapping[str, _Rule], state: Mapping[str, Any], size
 
 
 def _counts_columns(state: Mapping[str, Any], known: Any, sizes: Mapping[str, int]) -> bool:
-    """Whether ``n_features_in_`` is the number of columns that features are made of, and of one that holds tasks."""
+    """Whether ``n_features_in_`` is the number of input columns, with or without the task column."""
     count = state.get("n_features_in_")
     if known.encoder is not None:
         columns = len(known.encoder.columns)
@@ -228,20 +228,20 @@ def _check_labels(where: str, value: Labels, unique: bool) -> None:
     if unique and len(set(value.tolist())) < len(value):
         raise ModelFileError(f"{where} holds a name twice")
     if value.dtype.kind == "f" and np.isnan(value).any():
-        raise ModelFileError(f"{where} holds what is no name")
+        raise ModelFileError(f"{where} holds NaN, which is not a name")
 
 
 def _check_numbers(where: str, value: Any) -> None:
     entries = value.data if sparse.issparse(value) else np.asarray(value)
     if entries.dtype == np.float16 or entries.dtype.kind not in "fiub" or not np.isfinite(entries).all():
-        raise ModelFileError(f"{where} holds what is no finite number")
+        raise ModelFileError(f"{where} holds entries that are not finite numbers")
 
 
 def _check_shape(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
-    """Raise unless a value is an array whose shape agrees with the sizes known so far; learn those not yet known."""
+    """Raise unless a value is an array whose shape agrees with the known sizes; new sizes are added to them."""
     many = letters == "KK" and sparse.issparse(value) and value.format == "csr" and value.shape[0] > DENSE_UP_TO
     if type(value) is not np.ndarray and not many:
-        raise ModelFileError(f"{where} is no array")
+        raise ModelFileError(f"{where} is not an array")
     fits = value.ndim == len(letters)
     for letter, size in zip(letters, value.shape, strict=False):
         fits = fits and sizes.setdefault(letter, size) == size

@@ -1,13 +1,14 @@
-"""Fitted objects as plain JSON values and arrays, and back, without ever executing anything from a file.
+"""Conversion of fitted objects to JSON values and arrays, and back. Reading a file never executes code from it.
 
-Five kinds of objects can be written: estimators (structures, penalties and splitters among them), losses, data classes,
-named tuples and enumerations. Those of mssl are named by the words of ``WORDS``, which never change: a class that moves
-gets another module in the table, a class that is renamed keeps its word. Those of users are named by their own class
-name, and are read only where the caller hands the class in. A file never decides what is imported.
+Five kinds of objects can be written: estimators (including structures, penalties and splitters), losses, data classes,
+named tuples and enumerations. Files name the classes of mssl by the words in ``WORDS``, which never change: a class
+that moves gets another module in the table, and a class that is renamed keeps its word. Files name the classes of users
+by their class names. The decoder reads them only if the caller passes the classes. A file never determines what is
+imported.
 
-Files of version 1 named classes by their module paths, files of version 2 held fitted attributes one by one. Where the
-attributes of a class have changed since version n, the class has a class method ``_state_from_version_n(state)``, which
-turns them into those of the next version.
+Files of version 1 named classes by their module paths. Files of version 2 held fitted attributes one by one. If the
+attributes of a class have changed since version n, its class method ``_state_from_version_n(state)`` converts them to
+those of the next version.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from mssl.exceptions import ModelFileError
 from mssl.files.checks import WITH_PARAMETERS, check_object
 from mssl.graph.tests import Later
 
-VERSION = 3  # of the format that is written; versions up to it are read
-# The classes that files hold, by their modules. The word of a class in files is its name in small letters, with an
-# underscore before each part; where a class was renamed, its word is the one that _WORDS has for it.
+VERSION = 3  # Version of the written format; this and all earlier versions can be read.
+# The classes that files may contain, by module. The word of a class in files is its name in snake case; _WORDS has the
+# words of classes that were renamed.
 _CLASSES = {
     "mssl.estimators": "MSSLRegressor MSSLClassifier MultiTaskGLM MultiTaskClassifier",
     "mssl.estimators.baselines": "AverageModel BestMember Climatology",
@@ -68,7 +69,7 @@ _CLASSES = {
     "mssl.structures.base": "StructureScale StructureStep",
     "mssl.structures.fixed": "OneRidge",
     "mssl.structures.latent": "LatentParts",
-    # Steps of pipelines: transformers that hold numbers, text and arrays alone.
+    # Steps of pipelines: transformers that hold only numbers, text and arrays.
     "sklearn.compose": "ColumnTransformer",
     "sklearn.decomposition": "PCA TruncatedSVD",
     "sklearn.feature_selection": "VarianceThreshold",
@@ -90,13 +91,13 @@ _WORDS = {
     "Curves": "spline_curves",
     "Interactions": "interactions_map",
 }
-_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a word begins within a class's name
+_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # Word boundaries in a class name.
 WORDS = {
     _WORDS.get(name, _PARTS.sub("_", name).lower()): f"{home}.{name}"
     for home, names in _CLASSES.items()
     for name in names.split()
 }
-# What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
+# Classes of fitted models from which results are computed on first use; files of mssl hold the results instead.
 _INPUTS = {
     "mssl.estimators.spec": "LaterErrors",
     "mssl.graph.tests": "LazyEvidence Residuals",
@@ -105,39 +106,42 @@ _INPUTS = {
     "mssl.data.design": "Design DenseBlocks SparseBlocks",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
-# Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.
+# Version 1 named classes by the module paths of that time.
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
 _WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
-_PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # names of classes that an error may quote as they are
-_ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # attributes that a file may set
-# Scikit-learn's callbacks belong to a run, and moments, as large as all Grams, to the rows: neither is part of a model.
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # Names of classes that an error may quote unescaped.
+_ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # Names of attributes that a file may set.
+# Scikit-learn's callbacks belong to a run, and moments, which are as large as all Gram matrices, to the data. Neither
+# is part of a model.
 _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
-# Files that a later fit would read pickles from or write to, and how many processes it starts, belong to a run as well.
+# Parameters that name files which a later fit would read pickles from, or write to. They belong to a run.
 _RUN_PATHS = {"memory", "checkpoint"}
-_MOST_JOBS = 1024  # more than machines have cores: joblib starts as many processes as it is told
+_MOST_JOBS = 1024  # Largest n_jobs in a file: a safeguard, since joblib would start any number of processes.
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _CODES = ("?", "U", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 _SCALARS: Json = {kind.__name__: kind for kind in (np.dtype(code).type for code in _CODES)}
 _SPARSE: Json = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
-_THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written as its other entries alone
-# Bytes of zeros that a file may stand for: 16 tables of 2000 tasks, and a bound for a hostile file.
+# Number of entries from which tables of mostly zeros are written by their non-zero entries. Smaller tables save little.
+_THIN_FROM = 2**14
+# Largest number of bytes of such tables in a file: a safeguard against hostile files, with room for 16 tables of 2000
+# tasks.
 _MOST_FILLED = 2**30
 _DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
-_STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
+_STORED_KINDS = "biufcUSmM"  # NumPy's dtype kinds without Python objects and records.
 
 
 class UnknownClassError(ModelFileError):
-    """A file holds an object of a class that the caller has to hand in."""
+    """A file holds an object of a class that the caller must pass."""
 
 
 class Encoder:
-    """Turns values into JSON, collecting arrays; an array that occurs twice is collected once."""
+    """Converts values to JSON and collects arrays; an array that occurs twice is collected once."""
 
     def __init__(self) -> None:
         self.arrays: list[Labels] = []
-        self._places: dict[int, tuple[int, Labels]] = {}  # with the array itself, so that its id stays its own
+        self._places: dict[int, tuple[int, Labels]] = {}  # Holding the array itself keeps its id unique.
         self._user_classes: dict[str, type] = {}
 
     def encode(self, value: Any, value_path: str) -> object:
@@ -192,7 +196,7 @@ class Encoder:
         order: Literal["C", "F"] = "F" if value.flags.f_contiguous else "C"
         if new:
             flat = value.ravel(order)
-            kept = np.flatnonzero(flat.view(f"u{flat.itemsize}"))  # whole numbers that are 0 for 0 alone, not for −0
+            kept = np.flatnonzero(flat.view(f"u{flat.itemsize}"))  # The bits of −0 are not 0, so that −0 is kept.
             self.arrays += [kept, flat[kept]]
         return {"#": "thin", "shape": list(value.shape), "order": order, "v": place}
 
@@ -215,7 +219,7 @@ class Encoder:
         return {"#": "object", **name, "v": {k: self.encode(v, f"{value_path}.{k}") for k, v in _state(value)}}
 
     def _check_user_class(self, cls: type, value: object, value_path: str) -> None:
-        """Raise where an object could be written to a file but not be read from it."""
+        """Raise if an object could be written to a file but not be read from it."""
         if self._user_classes.setdefault(cls.__name__, cls) is not cls:
             raise ModelFileError(
                 f"{value_path} is of a second class named {cls.__name__}; a model file tells classes apart by "
@@ -230,7 +234,7 @@ class Encoder:
 
 
 def _is_thin(value: Labels) -> bool:
-    """Whether a table has so few entries other than zero that they and their places take less than half its bytes."""
+    """Whether the non-zero entries of a table and their indices take less than half of its bytes."""
     if value.ndim != 2 or value.size < _THIN_FROM or value.dtype not in (np.dtype(float), np.dtype(bool)):
         return False
     entries = np.count_nonzero(value.ravel("K").view(f"u{value.itemsize}"))
@@ -238,7 +242,7 @@ def _is_thin(value: Labels) -> bool:
 
 
 def _is_storable(cls: type) -> bool:
-    """Whether objects of a class are of one of the five kinds."""
+    """Whether a class is of one of the five kinds that can be written."""
     named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
     return named_tuple or issubclass(cls, (Enum, *WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
 
@@ -250,15 +254,15 @@ def _class_of(word: str) -> type:
 
 
 def skops_types() -> list[str]:
-    """The types that a model of this package is made of, for the argument ``trusted`` of ``skops.io.load``.
+    """Return the types in models of this package, for the argument ``trusted`` of ``skops.io.load``.
 
-    skops has no list that other packages can add their types to, so that this one is handed in. Scikit-learn's
-    transformers in a pipeline are known to skops.
+    skops has no registry for types of other packages, so that callers pass this list. skops itself trusts
+    scikit-learn's transformers in a pipeline.
 
     Returns
     -------
     list of str
-        Names of classes with their modules; a class of your own is added to them.
+        Names of classes with their modules. Append the names of your own classes.
 
     Examples
     --------
@@ -272,14 +276,14 @@ def skops_types() -> list[str]:
 
 
 def belongs_to_run(name: str, value: object) -> bool:
-    """Whether a parameter names files to read or write (a number does not), or asks for more processes than can be."""
+    """Whether a parameter names files to read or write (a number does not), or sets too many processes."""
     if name == "n_jobs":
         return value is not None and not (isinstance(value, int | np.integer) and value <= _MOST_JOBS)
     return name in _RUN_PATHS and not (value is None or isinstance(value, int | float))
 
 
 def _parameters(cls: type[Any]) -> set[str]:
-    """Names of the parameters of a class, other than ``*args`` and ``**kwargs``."""
+    """Return the names of a class's parameters without ``*args`` and ``**kwargs``."""
     if cls.__init__ is object.__init__:
         return set()
     open_ended = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -287,7 +291,7 @@ def _parameters(cls: type[Any]) -> set[str]:
 
 
 def _state(value: object) -> list[tuple[str, object]]:
-    """Name and value of everything that makes up an object of one of the known kinds."""
+    """Return names and values of the attributes that define an object of one of the five kinds."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if dataclasses.is_dataclass(value) and not isinstance(value, WITH_PARAMETERS):
@@ -300,16 +304,16 @@ def _state(value: object) -> list[tuple[str, object]]:
 
 
 class Decoder:
-    """The inverse of :class:`Encoder`; whatever does not fit raises ``ModelFileError``.
+    """The inverse of :class:`Encoder`. Invalid content raises ``ModelFileError``.
 
     Parameters
     ----------
     arrays : list of ndarray
-        The arrays that the JSON refers to by number.
+        The arrays to which the JSON refers by number.
     version : {1, 2, 3}
         Version of the file's format.
     classes : iterable of type
-        Classes of the user that the file may hold objects of.
+        The user's classes whose objects the file may hold.
     """
 
     def __init__(self, arrays: list[Labels], version: int = VERSION, classes: Iterable[type] = ()) -> None:
@@ -320,16 +324,16 @@ class Decoder:
         self._thin: dict[int, Labels] = {}
 
     def model(self, value: object) -> BaseEstimator:
-        """Return the estimator that the JSON stands for; every array has to have its place in it."""
+        """Return the estimator of the JSON, which must use all arrays."""
         model = self.decode(value)
         if not isinstance(model, BaseEstimator):
             raise ModelFileError("it holds no estimator")
         if len(self._used) < len(self.arrays):
-            raise ModelFileError("it holds arrays that belong to nothing")
+            raise ModelFileError("it holds arrays that no object uses")
         return model
 
     def decode(self, value: object) -> Any:
-        """Return the value that the JSON stands for."""
+        """Return the value that the JSON represents."""
         if isinstance(value, list):
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):
@@ -344,7 +348,7 @@ class Decoder:
 
     def _read_dtype(self, value: Json) -> np.dtype:
         if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
-            raise ModelFileError("the header holds a type of numbers that is none.")
+            raise ModelFileError("the header holds an invalid dtype.")
         return np.dtype(value["v"])
 
     def _read_number_type(self, value: Json) -> type:
@@ -353,7 +357,7 @@ class Decoder:
     def _read_slice(self, value: Json) -> slice:
         ends = self._items(value["v"])
         if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
-            raise ModelFileError("the header holds a slice that is none.")
+            raise ModelFileError("the header holds an invalid slice.")
         return slice(*ends)
 
     def _read_tuple(self, value: Json) -> tuple[object, ...]:
@@ -370,7 +374,7 @@ class Decoder:
         return self.arrays[place]
 
     def _read_thin(self, value: Json) -> Labels:
-        """A table of mostly zeros from the places and values of its other entries."""
+        """Return a table of mostly zeros from the indices and values of its non-zero entries."""
         place, shape = value["v"], tuple(int(size) for size in value["shape"])
         if place in self._thin:
             return self._thin[place]
@@ -381,7 +385,7 @@ class Decoder:
             raise ModelFileError(f"a table of mostly zeros has the shape {shape}, which is too large.")
         in_range = kept.dtype == np.int64 and np.all((kept >= 0) & (kept < size))
         if not in_range or kept.ndim != 1 or kept.shape != entries.shape:
-            raise ModelFileError("the entries of a table of mostly zeros do not fit it.")
+            raise ModelFileError("the entries of a table of mostly zeros do not fit its shape.")
         table = np.zeros(size, dtype=entries.dtype)
         table[kept] = entries
         self._thin[place] = table.reshape(shape, order="F" if value["order"] == "F" else "C")
@@ -393,7 +397,7 @@ class Decoder:
     def _read_scalar(self, value: Json) -> object:
         plain = self.decode(value["v"])
         if type(plain) not in (bool, int, float, str):
-            raise ModelFileError("a number in the header is none.")
+            raise ModelFileError("the header holds an invalid number.")
         return _SCALARS[value["kind"]](plain)
 
     def _read_objects(self, value: Json) -> Labels:
@@ -411,7 +415,7 @@ class Decoder:
     def _read_enum(self, value: Json) -> Enum:
         cls = self._class(value)
         if not issubclass(cls, Enum):
-            raise ModelFileError(f"{cls.__name__} is no enumeration.")
+            raise ModelFileError(f"{cls.__name__} is not an enumeration.")
         return {member.name.lower(): member for member in cls}[value["v"].lower()]
 
     def _read_object(self, value: Json) -> object:
@@ -426,17 +430,17 @@ class Decoder:
             return _with_parameters(cls, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
             return cls(**state)
-        raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
+        raise ModelFileError(f"{cls.__name__} is not a class that a model may contain.")
 
     def _class(self, value: Json) -> type:
-        """The class that an entry names: a word of the table, or a class that the caller handed in."""
+        """Return the class that an entry names: by a word of the table, or one of the caller's classes."""
         if "user_class" in value:
             name = str(value["user_class"])
             if not _PLAIN_NAME.fullmatch(name):
-                raise ModelFileError(f"the file names the class {name[:80]!r}, which is no name.")
+                raise ModelFileError(f"the file names the class {name[:80]!r}, which is not a valid name.")
             if name not in self._user_classes:
                 raise UnknownClassError(
-                    f"holds an object of the class {name[:80]}, which is not part of mssl. Hand the class in: "
+                    f"holds an object of the class {name[:80]}, which is not part of mssl. Pass the class: "
                     f"mssl.load(path, classes=[{name[:80]}])."
                 )
             return self._user_classes[name]
@@ -446,14 +450,14 @@ class Decoder:
             word = _WORD_OF_VERSION_1.get(path[1].lower()) if path else None
         if word not in WORDS:
             raise ModelFileError(
-                f"the file names the class {str(value['class'])[:80]!r}, which is none of mssl's; it may come from a "
-                "newer version."
+                f"the file names the class {str(value['class'])[:80]!r}, which is not a class of mssl; it may come "
+                "from a newer version."
             )
         return _class_of(word)
 
     def _items(self, value: object) -> list[Any]:
         if not isinstance(value, list):
-            raise ModelFileError("a list in the header is none.")
+            raise ModelFileError("the header holds an invalid list.")
         return [self.decode(item) for item in value]
 
 
@@ -461,7 +465,7 @@ _TAGS = tuple(name.removeprefix("_read_") for name in vars(Decoder) if name.star
 
 
 def check_classes(classes: Iterable[type]) -> list[type]:
-    """The classes that a user hands in for reading; each has to be of a kind that a file can hold."""
+    """Return the user's classes for reading; each must be of a kind that a file can hold."""
     given = list(classes) if np.iterable(classes) else [classes]
     names = [getattr(cls, "__name__", "") for cls in given]
     for cls in given:
@@ -473,9 +477,10 @@ def check_classes(classes: Iterable[type]) -> list[type]:
 
 
 def _with_parameters(cls: type, state: Json) -> object:
-    """An estimator, splitter or loss with these parameters and further attributes.
+    """Return an estimator, splitter or loss with these parameters and further attributes.
 
-    A parameter that the class got after the file was written has its default; old names are read as ever.
+    Parameters that were added to the class after the file was written have their defaults. Old names of parameters are
+    accepted.
     """
     parameters = _parameters(cls) | set(getattr(cls, "_old_names", ()))
     further = {name: content for name, content in state.items() if name not in parameters}
@@ -487,16 +492,16 @@ def _with_parameters(cls: type, state: Json) -> object:
     for name in sorted(name for name, content in state.items() if belongs_to_run(name, content)):
         raise ModelFileError(
             f"the parameter {name!r} of {cls.__name__} names files that a later fit reads and writes, or more than "
-            f"{_MOST_JOBS} processes; no model file may. Set it to None before saving, and again after loading"
+            f"{_MOST_JOBS} processes, which is not allowed. Set it to None before saving, and again after loading"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # no user can spell a file anew
+        warnings.simplefilter("ignore", FutureWarning)  # The user cannot change old names in a file.
         model = cls(**{name: content for name, content in state.items() if name in parameters})
     vars(model).update(further)
     return model
 
 
 def _hides(cls: type, name: str) -> bool:
-    """Whether an attribute of that name would hide a method or a property of the class."""
+    """Whether an attribute with this name would hide a method or a property of the class."""
     found = getattr_static(cls, name, None)
     return callable(found) or hasattr(type(found), "__get__")

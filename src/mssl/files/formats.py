@@ -1,10 +1,10 @@
-"""Files of tables: CSV and TSV (also gzipped), Parquet and Feather, as the ending says, read and written.
+"""Reading and writing of tables as CSV and TSV (also gzipped), Parquet and Feather, according to the file ending.
 
-Columns are read with pyarrow where it is installed, by Python's own CSV reader otherwise.
+Columns are read with pyarrow if it is installed, otherwise with Python's CSV reader.
 
-A compressed file may unpack to 4 GiB, or to 100 times its own size if that is more; the environment variable
-``MSSL_UNPACK_LIMIT`` (a number of bytes) sets another limit. What is read is checked before it is used: Arrow's
-offsets and codes, and the checksums of Parquet's pages where the file has them (those that mssl writes do).
+A compressed file may unpack to 4 GiB, or to 100 times its own size if that is more. The environment variable
+``MSSL_UNPACK_LIMIT`` (a number of bytes) sets another limit. Files are checked while they are read: Arrow's offsets and
+codes, and the checksums of Parquet's pages if the file has them (files of mssl do).
 """
 
 from __future__ import annotations
@@ -38,39 +38,42 @@ from mssl.exceptions import DataError, MSSLError, ParameterError, require
 from mssl.files.atomic import BLOCK, atomic
 
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
-_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writing; reading finds them in the file
+_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # For writing; the reader detects the delimiter.
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
-_INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
-_LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
-_MOST_COLUMNS = 2**20
-_UNPACKED = 2**32  # bytes that any compressed file may unpack to; a large file may unpack to more
-_UNPACKED_RATIO = 100  # times a file's own size that it may unpack to: text compresses 5 to 20 times
+# Number of rows that are converted to Python objects at once: more rows need more memory, fewer need more calls.
+ROWS_AT_ONCE = 2**14
+_INDEX = re.compile(r"__index_level_\d+__")  # Names of index columns that pandas writes.
+# Largest number of characters per line: a safeguard against hostile files, with room for a million columns.
+_LONGEST_LINE = 2**26
+_MOST_COLUMNS = 2**20  # Largest number of columns, a safeguard.
+_UNPACKED = 2**32  # Number of bytes to which any compressed file may unpack: a safeguard against hostile files.
+# Larger files may unpack to this multiple of their size, a safeguard: text compresses by a factor of 5 to 20.
+_UNPACKED_RATIO = 100
 
 
 class ArrowColumn(ColumnValues):
-    """One column that Arrow has read: numbers, text or dates; converted when it is asked for."""
+    """One column that Arrow has read: numbers, text or dates. It is converted on access."""
 
     blank: Collection[str] = MISSING_TEXT
 
     def __init__(self, name: str, data: Any, declared: bool) -> None:
         self.name, self.declared, self._data = name, declared, data
         self.kind = _kind(name, data.type)
-        self.truth = str(data.type) == "bool"  # which count as numbers from here on; labels stay what they are
+        self.truth = str(data.type) == "bool"  # Booleans are read as numbers; targets need to know it.
         self._text: tuple[NDArray[np.int32], list[str]] | None = None
 
     def numbers(self) -> Array:
-        """Values as floats, NaN where missing."""
+        """Return the values as floats; missing values are NaN."""
         return np.asarray(self._cast("float64").to_numpy(), dtype=np.float64)
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
-        """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
+        """Return the index of each value (−1 if missing) in the distinct texts, and these texts by appearance."""
         if self._text is None:
             import pyarrow as pa
 
             data = self._data
             levels = [chunk.dictionary for chunk in data.chunks] if pa.types.is_dictionary(data.type) else []
-            # Arrow allows categories without a name, or with one that another has.
+            # Arrow allows categories without a name and categories with equal names.
             if not levels or any(found.null_count or len(found.unique()) < len(found) for found in levels):
                 data = self._cast("string").dictionary_encode()
             whole = data.unify_dictionaries().combine_chunks()
@@ -84,7 +87,7 @@ class ArrowColumn(ColumnValues):
 
         try:
             return self._data.cast(dtype, safe=False)
-        except pa.ArrowException as error:  # intervals, times of a zone that is not known
+        except pa.ArrowException as error:  # For example intervals, or times in an unknown time zone.
             raise DataError(
                 f"Column {self.name!r} holds {self._data.type}, which cannot be read as {dtype} ({str(error)[:200]}); "
                 "convert it to text or numbers."
@@ -114,10 +117,10 @@ class Table:
             raise DataError(f"{self.source!r} has no rows below its header; give at least one.")
 
     def take(self, name: str) -> ColumnValues:
-        """The column, which the table then no longer holds: its memory is free as soon as it has been used."""
+        """Remove a column from the table and return it, so that its memory can be freed after use."""
         column = self[name]
         del self.columns[name]
-        release_memory()  # of the column that was taken before
+        release_memory()  # This frees the memory of the column that was taken before.
         return column
 
     def __getitem__(self, name: str) -> ColumnValues:
@@ -136,13 +139,13 @@ def read_table(
     Parameters
     ----------
     path : str or Path
-        The file; its ending says what it is.
+        The file. Its ending determines the format.
     columns : sequence of str, optional
-        The columns to read; all by default.
+        Columns to read; by default all.
     drop : sequence of str
-        Columns not to read, whatever they hold.
+        Columns to skip.
     text : sequence of str
-        Columns to read as text whatever they hold, so that a task named ``007`` keeps its zeros.
+        Columns to read as text even if they look like numbers, so that a task named ``007`` keeps its zeros.
 
     Returns
     -------
@@ -151,7 +154,7 @@ def read_table(
     Raises
     ------
     DataError
-        When the file is not there, not UTF-8, ragged, empty, or a column is missing or named twice.
+        If the file does not exist, is not UTF-8, is ragged or empty, or if a column is missing or occurs twice.
     """
     file = Path(path)
     if file.is_dir():
@@ -169,7 +172,7 @@ def read_table(
 
 
 def _ending(path: str | os.PathLike[str], error: type[MSSLError], usual: str = "") -> str:
-    """The ending that says what a table is, without ``.gz``; one that says nothing of the kind raises."""
+    """Return the ending that determines the format of a table, without ``.gz``; an unknown ending raises."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     packed = suffixes[-1:] == [".gz"]
     ending = ([usual] + (suffixes[:-1] if packed else suffixes))[-1]
@@ -181,13 +184,13 @@ def _ending(path: str | os.PathLike[str], error: type[MSSLError], usual: str = "
 
 
 def release_memory() -> None:
-    """Give back what pyarrow keeps for its next table."""
+    """Return the unused memory of pyarrow's pool to the system."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def _check_unpacked(file: Path, size: int) -> None:
-    """Raise where a compressed file unpacks to more bytes than it may."""
+    """Raise if a compressed file unpacks to more bytes than the limit."""
     given = os.environ.get("MSSL_UNPACK_LIMIT", "").strip()
     if given and not given.isdecimal():
         raise refused("MSSL_UNPACK_LIMIT", given, "give a number of bytes, such as 10000000000")
@@ -201,7 +204,7 @@ def _check_unpacked(file: Path, size: int) -> None:
 
 @contextmanager
 def _content(file: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
-    """The bytes of a table; what a gzipped one unpacks to is counted first."""
+    """Open the bytes of a table; the unpacked size of a gzipped file is checked first."""
     if file.suffix.lower() != ".gz":
         with file.open("rb") as plain:
             yield plain
@@ -217,7 +220,7 @@ def _content(file: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
 
 
 class _Text:
-    """Delimited text whose first row names the columns."""
+    """Delimited text with the names of the columns in its first row."""
 
     def __init__(self, stream: io.BufferedReader | gzip.GzipFile, file: Path) -> None:
         self.stream, self.file, self.source = stream, file, file.name
@@ -237,7 +240,7 @@ class _Text:
         self._check_utf8(1, self.names, self.names)
 
     def _numbered(self) -> Iterator[tuple[int, list[str]]]:
-        """The number of the last line of each row, and the row, from the first one on."""
+        """Yield each row, from the first one, with the number of its last line."""
         self.stream.seek(0)
         text = io.TextIOWrapper(self.stream, "utf-8-sig", "surrogateescape", newline="")
         rows = csv.reader(self._lines(text), delimiter=self.delimiter)
@@ -247,7 +250,7 @@ class _Text:
         except (OSError, csv.Error) as error:
             raise DataError(f"{self.source!r} cannot be read: {error}.") from error
         finally:
-            text.detach()  # the file below stays open
+            text.detach()  # This keeps the underlying file open.
 
     def _lines(self, text: IO[str]) -> Iterator[str]:
         for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE), ""), start=1):
@@ -259,7 +262,7 @@ class _Text:
             yield line
 
     def rows(self, wanted: Collection[str]) -> Iterator[list[str]]:
-        """All rows that are not empty; one of another length raises, and wanted cells that are no UTF-8."""
+        """Yield all non-empty rows; rows of another length raise, and so do wanted cells that are not UTF-8."""
         first = 1
         for last, row in self._numbered():
             self._check_utf8(first, row, wanted)
@@ -274,7 +277,7 @@ class _Text:
             first = last + 1
 
     def _check_utf8(self, line: int, row: list[str], wanted: Collection[str]) -> None:
-        """Raise for bytes that are no UTF-8 in a wanted cell of the row that begins in this line."""
+        """Raise for bytes that are not UTF-8 in a wanted cell of the row that starts in this line."""
         for name, cell in zip(self.names, row, strict=False):
             content = cell.encode("utf-8", "surrogateescape") if name in wanted and not cell.isascii() else b""
             try:
@@ -296,7 +299,7 @@ def _not_utf8(name: str, place: str, content: bytes, error: UnicodeDecodeError) 
 
 
 def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[str], source: str) -> list[str]:
-    """The columns to read; blank and repeated names raise."""
+    """Return the columns to read; blank and repeated names raise."""
     blank = [k + 1 for k, name in enumerate(names) if not name.strip()]
     if blank:
         raise DataError(
@@ -317,7 +320,7 @@ def _read_csv(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     from pyarrow import csv as arrow
 
     try:
-        # By its path: threads of Arrow that hold an object of Python may end the process when it exits.
+        # Arrow opens the file by its path: Arrow threads with Python objects may crash the process at exit.
         packed = "gzip" if found.file.suffix.lower() == ".gz" else None
         table = arrow.read_csv(
             pa.input_stream(found.file, compression=packed),
@@ -331,13 +334,13 @@ def _read_csv(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         fault = str(error)
     if fault is not None:
-        deque(found.rows(wanted), maxlen=0)  # raises with the line of the first fault, if it is of a kind that has one
+        deque(found.rows(wanted), maxlen=0)  # If the first fault has a line number, this raises with it.
         raise DataError(f"{found.source!r} cannot be read: {fault}.")
     return _from_arrow(table, found.names, found.source, text)
 
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
-    """Read a Parquet or Feather file, a part at a time; what it unpacks to has a limit."""
+    """Read a Parquet or Feather file in parts; its unpacked size has a limit."""
     pa = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
     from pyarrow import dataset
 
@@ -347,10 +350,10 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
         whole = dataset.dataset(file.absolute(), format=parquet if kind == "parquet" else kind)
         names = [name for name in whole.schema.names if not _INDEX.fullmatch(name)]
         wanted = _check_names(names, columns, drop, file.name)
-        _check_unpacked(file, 8 * whole.count_rows() * len(wanted))  # files can hold a value once for all rows
+        _check_unpacked(file, 8 * whole.count_rows() * len(wanted))  # A file can store one value for all rows.
         batches, size = [], 0
         for batch in whole.to_batches(columns=wanted):
-            # Arrow's readers take offsets and codes as they come; what points outside would end the process.
+            # Arrow's readers do not check offsets and codes; invalid ones would crash the process.
             batch.validate(full=True)
             batches.append(batch)
             size += batch.nbytes
@@ -365,7 +368,7 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
 
 
 def _from_arrow(table: Any, names: list[str], source: str, text: Sequence[str] = ()) -> Table:
-    """The columns of a table; those of categories are declared to be some, but where they were read as text."""
+    """Return the columns of a table; dictionary columns are declared categories unless they were read as text."""
     from pyarrow.types import is_dictionary
 
     columns: dict[str, ColumnValues] = {}
@@ -392,7 +395,7 @@ def _kind(name: str, dtype: Any) -> str:
 
 
 def _read_plain(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
-    """Read a CSV file with Python alone."""
+    """Read a CSV file without pyarrow."""
     _, *rows = found.rows(wanted)
     cells = dict(zip(found.names, zip(*rows, strict=True), strict=False))
     columns: dict[str, ColumnValues] = {}
@@ -403,14 +406,14 @@ def _read_plain(found: _Text, wanted: list[str], text: Sequence[str]) -> Table:
 
 
 def check_ending(path: str | os.PathLike[str]) -> str:
-    """The ending that says how a table is written, without ``.gz``; a name without any means CSV.
+    """Return the ending that determines the format of a written table, without ``.gz``; the default is CSV.
 
     Raises
     ------
     ParameterError
-        When the ending is not known.
+        If the ending is unknown.
     MissingDependencyError
-        When the format needs pyarrow, and it is not installed.
+        If the format needs pyarrow, which is not installed.
     """
     ending = _ending(path, ParameterError, ".csv")
     if ending in _COLUMN_FILES:
@@ -419,25 +422,25 @@ def check_ending(path: str | os.PathLike[str]) -> str:
 
 
 def is_text(path: str | os.PathLike[str]) -> bool:
-    """Whether a table of that name is written as text, which a spreadsheet may read formulas from."""
+    """Whether a table with this name is written as text, in which a spreadsheet may find formulas."""
     return check_ending(path) in _DELIMITERS
 
 
 @contextmanager
 def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
-    """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""
+    """Open a UTF-8 text file that is written atomically, and gzipped if its name ends in ``.gz``."""
     with ExitStack() as whole:
         content: Any = whole.enter_context(atomic(path))
         if Path(path).suffix.lower() == ".gz":
-            # Without name and time in the header the same rows give the same bytes.
+            # Without a name and a time in the header the same rows give the same bytes.
             content = whole.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
         text = io.TextIOWrapper(content, "utf-8", "backslashreplace", newline="")
         yield text
-        text.detach()  # flushes; the file below stays open
+        text.detach()  # This flushes and keeps the underlying file open.
 
 
 def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> None:
-    """Write delimited text; None is an empty cell."""
+    """Write delimited text; None becomes an empty cell."""
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
@@ -445,7 +448,7 @@ def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[o
 
 
 def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table in the format of the file's ending, whole or not at all; None is a missing value."""
+    """Write a table atomically in the format of the file's ending; None becomes a missing value."""
     ending = check_ending(path)
     if ending in _DELIMITERS:
         with text_file(path) as text:
@@ -457,9 +460,9 @@ def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Itera
     left, parts = iter(rows), []
     while batch := list(islice(left, ROWS_AT_ONCE)):
         parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
-    # Whole numbers in one part and others in the next become one column of numbers.
+    # A column may have integers in one part and floats in the next.
     whole = pa.concat_tables(parts, promote_options="permissive")
-    buffer = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
+    buffer = io.BytesIO()  # These writers need the position in the stream, which pipes do not have.
     if _COLUMN_FILES[ending] == "parquet":
         parquet.write_table(whole, buffer, write_page_checksum=True)
     else:

@@ -1,9 +1,9 @@
-"""Saved models: one ``.npz`` file without pickles, checked before anything is allocated.
+"""Saved models: one ``.npz`` file without pickles, which is checked before memory is allocated.
 
-The file is a ZIP archive of plain ``.npy`` members, none compressed, so that reading it never needs more memory than
-the file is large, and 1 GiB for zeros (tables of mostly zeros, such as a sparse graph, are written as their other
-entries): ``header.npy`` (JSON text as bytes), ``array_0.npy`` …, and ``checksum.npy``, the SHA-256 of all others.
-``numpy.load(path, allow_pickle=False)`` opens it too.
+The file is an uncompressed ZIP archive of ``.npy`` members: ``header.npy`` (JSON text as bytes), ``array_0.npy`` …, and
+``checksum.npy``, the SHA-256 of all other members. Reading it needs at most as much memory as the size of the file,
+plus 1 GiB for tables of mostly zeros such as a sparse graph, of which the file holds only the non-zero entries.
+``numpy.load(path, allow_pickle=False)`` can open it too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belon
 from mssl.solvers.alternation import FitResult
 
 FORMAT = "mssl-model"
-# Bytes of JSON: room for names of millions of features, and a bound on what a hostile file can take.
+# Largest number of bytes of JSON: a safeguard against hostile files, with room for names of millions of features.
 _MOST_HEADER = 2**28
-_LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
+# Largest number of characters or items of a parameter in the header, which is for reading; the model holds all of them.
+_LONGEST_SHOWN = 200
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00(?s:..)"
     rb"\{'descr': '([<>|][biufcUSmM]\d{1,9}(?:\[\d{0,9}[a-zA-Z]{1,2}\])?)', 'fortran_order': (True|False), "
@@ -47,18 +48,18 @@ _FAILURES = (
 
 
 def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, object] | None = None) -> Path:
-    """Write a model to one ``.npz`` file: whole, or not at all.
+    """Write a model atomically to one ``.npz`` file.
 
     Parameters
     ----------
     model : estimator
-        Any estimator of mssl, fitted or not. Losses, penalties and structures that you have defined are saved with it;
-        to read it again, hand their classes to :func:`load`. What says how a fit runs on this machine (``memory`` of
-        pipelines, ``checkpoint``, an ``n_jobs`` above 1024) is saved as None.
+        Any estimator of mssl, fitted or not. The file also holds losses, penalties and structures that you have
+        defined; to read it, pass their classes to :func:`load`. Parameters about running a fit on this machine
+        (``memory`` of pipelines, ``checkpoint``, an ``n_jobs`` above 1024) are saved as None.
     path : str or path-like
-        The file; one that is there is replaced in one step.
+        The file. An existing file is replaced in one step.
     notes : mapping, optional
-        Plain values (numbers, text, lists) to keep beside the model, such as how it was trained.
+        Plain values (numbers, text, lists) that are stored with the model, such as how it was trained.
 
     Returns
     -------
@@ -68,9 +69,10 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, object
     Raises
     ------
     ParameterError
-        When ``model`` is no estimator.
+        If ``model`` is not an estimator.
     ModelFileError
-        When a parameter is not of mssl (a function, another library's object), or the file cannot be written.
+        If a parameter is not part of mssl (a function, or an object of another library), or if the file cannot be
+        written.
 
     Examples
     --------
@@ -109,26 +111,26 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, object
 
 
 def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
-    """Read a model that :func:`save` wrote; nothing in the file is ever executed.
+    """Read a model that :func:`save` wrote; no code from the file is executed.
 
     Parameters
     ----------
     path : str or path-like
         The file.
     classes : iterable of type
-        Classes outside of mssl that the model was made of, such as a loss of your own. The file only names them: code
+        Classes of the model that are not part of mssl, such as your own loss. The file holds only their names. Code
         comes from the caller, never from a file or from a module that a file names.
 
     Returns
     -------
     estimator
-        Of the class that was saved, with the same parameters and fitted attributes, bit by bit.
+        An estimator of the saved class with exactly the same parameters and fitted attributes.
 
     Raises
     ------
     ModelFileError
-        When the file is damaged, was tampered with, comes from another format version, or holds an object of a class
-        that is neither mssl's nor among ``classes``.
+        If the file is damaged or was tampered with, has an unknown format version, or holds an object whose class is
+        neither part of mssl nor in ``classes``.
 
     Examples
     --------
@@ -141,14 +143,14 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
         header, arrays = _read(Path(path))
         model = Decoder(arrays, header["version"], known).model(header["model"])
         table = getattr(model, "table_", None)
-        if table is not None and model.task_column is None:  # files of mssl fit before version 0.2
+        if table is not None and model.task_column is None:  # A file of `mssl fit` before version 0.2.
             table.attach(model)
         _check_answers(model)
         return model
 
 
 def _check_answers(model: Any) -> None:
-    """Let a model predict two rows of its first and last task: parts that are sound one by one may not fit together."""
+    """Predict rows of the first and the last task, since parts that are valid one by one may not fit together."""
     if not hasattr(model, "_n_columns") or not hasattr(model, "coef_"):
         return
     rows = Features(np.zeros((4, model._n_columns)))
@@ -159,13 +161,13 @@ def _check_answers(model: Any) -> None:
         if hasattr(model, "predict_interval"):
             model.predict_interval(rows, tasks=ends)
     if not np.isfinite(answers).all():
-        raise ModelFileError("its model predicts what is no finite number")
+        raise ModelFileError("its model predicts values that are not finite")
 
 
 def read_header(path: str | os.PathLike[str]) -> Json:
-    """What a model file says about itself: class, parameters, tasks, features, certificate, versions, notes.
+    """Return the header of a model file: class, parameters, tasks, features, certificate, versions, notes.
 
-    The whole file is checked, but no model is built.
+    The whole file is checked, but the model is not constructed.
 
     Parameters
     ----------
@@ -184,7 +186,7 @@ def read_header(path: str | os.PathLike[str]) -> Json:
 
 @contextmanager
 def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn everything that a bad file can cause into one kind of error that names the file."""
+    """Convert all exceptions that an invalid file can cause to one type of error that names the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
@@ -195,20 +197,20 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise UnknownClassError(f"{os.fspath(path)!r} {error}") from None
     except _FAILURES as error:
         reason = str(error).strip(".") or type(error).__name__
-        raise ModelFileError(f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. {_advice(path)}") from error
+        raise ModelFileError(f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. {_remedy(path)}") from error
 
 
-def _advice(path: str | os.PathLike[str]) -> str:
-    """What to do about a file that cannot be read: save a damaged model again, or give another file."""
+def _remedy(path: str | os.PathLike[str]) -> str:
+    """Return the remedy for an unreadable file: save a damaged model again, or give another file."""
     damaged = False
-    if Path(path).is_file():  # a pipe cannot be read twice
+    if Path(path).is_file():  # A pipe cannot be read twice.
         with Path(path).open("rb") as stream:
             damaged = stream.read(2) == b"PK"
     return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save wrote."
 
 
 def certificate(result: FitResult) -> Json:
-    """What a solver's result says of itself."""
+    """Return status, gap, objective and number of rounds of a solver's result."""
     return {
         "status": str(result.status),
         "relative_gap": result.relative_gap,
@@ -218,7 +220,7 @@ def certificate(result: FitResult) -> Json:
 
 
 def _summary(model: BaseEstimator) -> Json:
-    """What a reader of the header wants to know, in plain JSON."""
+    """Return the summary of a model for the header, in plain JSON."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     return {
         "parameters": {
@@ -234,7 +236,7 @@ def _summary(model: BaseEstimator) -> Json:
 
 
 def _plain(value: object) -> object:
-    """A parameter as a JSON value where it has one, else as the text that Python shows."""
+    """Return a parameter as a JSON value if it has one, else its ``repr``."""
     plain = value.item() if isinstance(value, np.generic) else value
     if plain is None or isinstance(plain, bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
         return plain
@@ -265,7 +267,7 @@ def _write_members(stream: IO[bytes], members: list[Labels]) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in zip(_names(len(members)), members, strict=True):
             digest.update(name.encode())
-            # A fixed date: the same model gives the same bytes.
+            # With a fixed date the same model gives the same bytes.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with archive.open(entry, "w", force_zip64=array.nbytes > 2**30) as member:
                 np.lib.format.write_array(_Hashed(member, digest), array, version=(1, 0), allow_pickle=False)
@@ -275,8 +277,8 @@ def _write_members(stream: IO[bytes], members: list[Labels]) -> None:
 
 
 def _read(path: Path) -> tuple[Json, list[Labels]]:
-    """Header and arrays of a file, after its directory, its shapes and its checksum have been checked."""
-    if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe would wait for a writer
+    """Return header and arrays of a file after checks of its directory, its shapes and its checksum."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # Opening a pipe would wait for a writer.
         raise ModelFileError("it is not a plain file")
     with path.open("rb") as stream:
         status = os.fstat(stream.fileno())
@@ -310,7 +312,7 @@ def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfi
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -> Labels:
-    """One ``.npy`` member; its shape has to account for every byte."""
+    """Return one ``.npy`` member, whose shape must account for all its bytes."""
     content, place = memoryview(bytearray(info.file_size)), 0
     with archive.open(info) as stream:
         while part := stream.read(BLOCK):
@@ -322,7 +324,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -
     head = 10 + int.from_bytes(content[8:10], "little")
     found = _NPY.fullmatch(content[:head])
     if found is None or head % np.lib.format.ARRAY_ALIGN:
-        raise ModelFileError(f"its member {info.filename} is no array, or has a header that mssl does not write")
+        raise ModelFileError(f"its member {info.filename} is not an array, or has a header that mssl does not write")
     dtype = np.dtype(found[1].decode("ascii"))
     shape = tuple(int(part) for part in found[3].replace(b" ", b"").split(b",") if part)
     if math.prod(shape) * dtype.itemsize != len(content) - head:
@@ -333,7 +335,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -
 
 
 def _check_content(array: Labels, name: str) -> None:
-    """Raise for bytes that are no truth value or no character; NumPy would accept them and fail later."""
+    """Raise for invalid Booleans and characters, which NumPy would accept, only to fail later."""
     if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
         raise ModelFileError(f"its member {name} holds bytes that are neither true nor false")
     if array.dtype.kind == "U" and array.nbytes:

@@ -1,6 +1,7 @@
-"""Tables as tasks, features and targets: what the columns of a file mean is learned once, as a :class:`TableSchema`.
+"""Conversion of tables to tasks, features and targets.
 
-It is kept with the model, so that new files are read in the same way.
+A :class:`TableSchema` describes the columns of the training table. It is stored with the model, so that new files are
+read in the same way.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from mssl.files.formats import MISSING_TEXT, Table, read_table, release_memory
 
 __all__ = ["ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
-Missing = Literal["error", "drop", "mean", "indicator"]  # what can be done with rows that lack a value
-_LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
+Missing = Literal["error", "drop", "mean", "indicator"]  # Treatments of rows with a missing value.
+_LONGEST_TASK = 256  # Largest number of characters of a task name, a safeguard: a longer text is hardly a name.
 
 
 class Encoded(NamedTuple):
-    """Rows of a table: features (N, d), tasks (N,), targets (N,), empty if not read, and places in the file.
+    """Rows of a table: features (N, d), tasks (N,), targets (N,) (empty if not read), and row numbers in the file.
 
-    ``dropped`` is the number of rows that were left out, since they lack a value; ``offset`` and ``weight`` are of each
-    row, None without a column of them.
+    ``dropped`` is the number of rows that were dropped because they lack a value. ``offset`` and ``weight`` have one
+    entry per row; they are None without such a column.
     """
 
     X: Array
@@ -52,23 +53,23 @@ class Encoded(NamedTuple):
 
     @property
     def features(self) -> Features:
-        """What a model that knows this table's columns takes in the place of a frame with them."""
+        """The rows in the form that a model with this schema accepts instead of a data frame."""
         return Features(self.X)
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What the columns of a training table mean; kept with the model as ``table_``.
+    """Description of the columns of a training table, which the model holds as ``table_``.
 
     Attributes
     ----------
     task, target : str
-        Names of the columns of task names and targets.
+        Names of the task column and the target column.
     columns : tuple of ColumnSchema
-        The columns of features, in order.
+        The feature columns in order.
     missing : {"error", "drop", "mean", "indicator"}
-        What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
-        or are filled and marked by a further column.
+        Treatment of missing features: raise an error, drop the rows, fill with the column's mean, or fill and add an
+        indicator column.
     offset : str or None
         Name of the column that is added to the linear predictor.
     """
@@ -86,13 +87,13 @@ class TableSchema:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns that predictions need: of tasks and of features."""
+        """Names of the columns that predictions need: the task column and the feature columns."""
         return [self.task, *(column.name for column in self.columns)]
 
     def attach(self, model: Any) -> None:
-        """Let a model that was fitted to encoded rows take frames with the columns of the table, as if fitted to one.
+        """Attach the schema to a model that was fitted to encoded rows, which then accepts frames with these columns.
 
-        Its parameters then say what the columns mean; encoded rows are given to it as
+        The parameters of the model describe the columns. Encoded rows are passed to it as
         :class:`mssl.data.encoding.Features`.
         """
         filled = any(column.fill for column in self.columns)
@@ -109,10 +110,10 @@ class TableSchema:
         part.features_ = features if part.maps_ is None else part.maps_.get_feature_names_out(features)
 
     def read(self, path: str | Path, *, with_target: bool = False, labels: Sequence[str] = ()) -> Table:
-        """Read the columns that are needed from a file, and columns of text besides."""
+        """Read the needed columns from a file, and additional text columns."""
         beside = [*([self.target] if with_target else []), *([self.offset] if self.offset else [])]
         codes = [column.name for column in self.columns if column.categories is not None]
-        text = [self.task, *codes, *labels]  # 01 is not 1
+        text = [self.task, *codes, *labels]  # The names 01 and 1 are different.
         return read_table(path, columns=[*self.names, *beside, *labels], text=text)
 
     def encode(
@@ -125,21 +126,21 @@ class TableSchema:
         missing_target: str | None = None,
         weight: str | None = None,
     ) -> Encoded:
-        """Features, task names and (if asked for) targets of the rows that can be used; the table is used up.
+        """Return features, task names and optionally targets of the complete rows; the table's columns are consumed.
 
         Parameters
         ----------
         table : Table
-            With the columns of this schema.
+            A table with the columns of this schema.
         with_target : bool
-            Read the target too.
+            Whether to read the target.
         by_task : bool
-            Sort the rows by task, which spares the estimator a copy.
+            Whether to sort the rows by task, which saves the estimator a copy.
         training : bool
-            The rows are to be fitted to, so that it can still be chosen what happens to missing values.
+            Whether the rows are for a fit; the error for missing values then lists the treatments to choose from.
         missing_target : {"error", "drop"}, optional
-            What happens to rows without a target, an offset or a weight; by default an error where missing features are
-            one.
+            Treatment of rows without a target, an offset or a weight. By default an error if ``missing="error"``, else
+            the rows are dropped.
         weight : str, optional
             Column of the rows' weights.
         """
@@ -158,7 +159,7 @@ class TableSchema:
         if not keep.any():
             raise DataError(f"{table.source} has no row without missing values; complete at least one.")
         tasks, kept = tasks[rows], slice(None) if keep.all() else keep
-        if not keep.all() and with_target:  # a prediction of such a row is left empty, which is seen
+        if not keep.all() and with_target:  # In predictions the empty cells show which rows were dropped.
             _tell_dropped(lacking, tasks, keep)
         offset, weights = (None if name is None else beside[name][kept] for name in (self.offset, weight))
         dropped = int(np.sum(~keep))
@@ -178,24 +179,24 @@ def learn_schema(
     offset: str | None = None,
     categorical: Sequence[str] = (),
 ) -> TableSchema:
-    """Find out what the columns of a training table mean.
+    """Infer the schema of a training table.
 
     Parameters
     ----------
     table : Table
-        The table, as :func:`read_table` gives it.
+        The table from :func:`read_table`.
     task, target : str
-        Columns of task names and targets.
+        Names of the task column and the target column.
     features : sequence of str, optional
-        Columns to use; all others by default.
+        Columns to use as features; by default all other columns.
     drop : sequence of str
         Columns not to use.
     missing : {"error", "drop", "mean", "indicator"}
-        As for :class:`TableSchema`.
+        Treatment of missing features, as for :class:`TableSchema`.
     offset : str, optional
         Column that is added to the linear predictor; list it in ``drop`` too.
     categorical : sequence of str
-        Columns that are categories, whatever they hold.
+        Columns to treat as categories even if they hold numbers.
 
     Returns
     -------
@@ -204,7 +205,7 @@ def learn_schema(
     Raises
     ------
     DataError
-        For dates, free text, columns that are not there, or no feature at all.
+        If a column holds dates or free text, if a column is missing, or if there is no feature.
     """
     check_choice("missing", missing, get_args(Missing))
     for name in (task, target, *(features or ()), *categorical, *(name for name in drop if name not in table.names)):
@@ -237,7 +238,7 @@ def learn_schema(
 
 
 def read_task_column(column: ColumnValues, name: str) -> CodedTasks:
-    """The task of each row, names sorted; a blank one raises."""
+    """Return the task of each row, with sorted names; a blank name raises."""
     codes, levels = column.text()
     blank = [k for k, level in enumerate(levels) if not level.strip()]
     empty = (codes < 0) | np.isin(codes, blank)
@@ -259,7 +260,7 @@ def read_task_column(column: ColumnValues, name: str) -> CodedTasks:
 
 
 def blank_twins(names: Sequence[str]) -> list[list[str]]:
-    """Groups of task names that differ only in blanks, which are usually one task misspelt."""
+    """Return groups of task names that differ only in blanks, which are usually misspellings of one task."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault("".join(name.split()), []).append(name)
@@ -267,7 +268,7 @@ def blank_twins(names: Sequence[str]) -> list[list[str]]:
 
 
 def target_values(column: ColumnValues) -> Labels:
-    """Targets as numbers (NaN where missing), or as text ("" where missing)."""
+    """Return the targets as numbers (NaN if missing) or as text ("" if missing)."""
     if column.kind == "date":
         raise DataError(f"The target column {column.name!r} holds dates; give numbers or two labels.")
     if column.kind == "number":
@@ -279,7 +280,7 @@ def target_values(column: ColumnValues) -> Labels:
 
 
 def detect_family(target: Labels, name: str = "the target") -> str:
-    """The family that targets suggest: two values are binary, counts with zeros Poisson, other numbers Gaussian."""
+    """Return the family for targets: binary for two values, Poisson for counts with zeros, otherwise Gaussian."""
     values = np.unique(target[~_is_blank(target)])
     if len(values) == 2:
         return "binary"
@@ -293,7 +294,7 @@ _QUANTITY = re.compile(r"\s*[^\w\s.,+-]?\s*[-+]?[\d.,]+\s*[^\d\s].*")  # 12kg, 3
 
 
 def text_target(target: Labels, name: str) -> DataError:
-    """What is wrong with a target of text that is not two labels, two of its values, and what can be done."""
+    """Return the error for a text target that does not have two labels, with two of its values and a remedy."""
     values = np.unique(target[~_is_blank(target)]).tolist()
     shown = " and ".join(map(repr, values[:2]))
     if values and all(_QUANTITY.fullmatch(value) for value in values[:100]):
@@ -311,23 +312,23 @@ def _is_blank(target: Labels) -> Mask:
 
 
 def _counted(gaps: dict[str, Mask], form: str) -> str:
-    """Columns with their numbers of missing values, most first, and the first few of many."""
+    """Return a text with the columns by falling number of missing values; at most eight are listed."""
     counts = sorted(((name, int(gap.sum())) for name, gap in gaps.items() if gap.any()), key=lambda entry: -entry[1])
     shown = ", ".join(form.format(name, count) for name, count in counts[:8])
     return shown + (f", … ({len(counts)} columns in all)" if len(counts) > 8 else "")
 
 
 def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, training: bool) -> None:
-    """Raise where values are missing that are not provided for, and say what can be done.
+    """Raise if values are missing that the schema does not allow, with the possible remedies.
 
     Parameters
     ----------
     vital, gaps : dict of str to ndarray
-        Where values are missing that nothing can stand in for, and where those of features are.
+        Masks of missing values that cannot be filled (targets, offsets, weights), and of missing features.
     rows : ndarray of int
-        Where the rows stand in the file.
+        Row numbers in the file.
     training : bool
-        Whether it can still be chosen what happens to them.
+        Whether the rows are for a fit, in which the treatment can still be chosen.
     """
     of_target, of_features = (any(gap.any() for gap in missing.values()) for missing in (vital, gaps))
     if not of_target and not of_features:
@@ -350,7 +351,7 @@ def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, tra
 
 
 def _tell_dropped(lacking: dict[str, Mask], tasks: CodedTasks, keep: Mask) -> None:
-    """Say how many rows were left out, which columns they lack, and which tasks have none left."""
+    """Warn about dropped rows: their number, the columns with missing values, and the tasks without any rows left."""
     left, there = (np.bincount(codes, minlength=len(tasks.names)) for codes in (tasks.codes[keep], tasks.codes))
     gone = tasks.names[(left == 0) & (there > 0)]
     lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
@@ -361,7 +362,7 @@ def _tell_dropped(lacking: dict[str, Mask], tasks: CodedTasks, keep: Mask) -> No
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str], *, only_misspelt: bool = False) -> None:
-    """Raise for tasks that the model does not know, or only for those that differ from one it knows in blanks."""
+    """Raise for unknown tasks, or only for unknown names that differ from a known one in blanks."""
     strangers = sorted(set(tasks) - set(known))
     twins = {"".join(name.split()): name for name in known}
     near = [(name, twins["".join(name.split())]) for name in strangers if "".join(name.split()) in twins]
