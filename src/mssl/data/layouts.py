@@ -386,8 +386,7 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
     if order is not None:
         X, y, of_row = X[order], y[order], of_row[order]
         weights = None if weights is None else weights[order]
-    counts = np.bincount(of_row, minlength=len(tasks))
-    offsets = np.concatenate([[0], np.cumsum(counts)])
+    offsets = np.searchsorted(of_row, np.arange(len(tasks) + 1))
     return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
 
 

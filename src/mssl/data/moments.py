@@ -320,19 +320,17 @@ class Moments:
         scales, target_scale : ndarray of shape (d,) and float
             Units of the moments; by default those of the data.
         """
-        K, N, blocks, first = data.n_tasks, len(data.X) if data.shared else len(data.y), [], 0
-        units = np.broadcast_to(scales, data.n_features)
+        N, blocks, first, units = data.X.shape[0], [], 0, np.broadcast_to(scales, data.n_features)
+        # The rows of a shared design are those of one task with many targets.
+        offsets = np.asarray([0, N]) if data.shared else data.offsets
         weights, targets = data.row_weights[:N], data.y.reshape(-1, N) / target_scale
-        while first < K:  # Each pass takes a few tasks, so that only their rows are copied.
-            rows, count, place = slice(0, N), 1, cell[:N]
-            if not data.shared:  # Each task has cells of its own.
-                end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
-                count = max(end - first, 1)
-                rows = slice(data.offsets[first], data.offsets[first + count])
-                place = (data.task_of_row[rows] - first) * n_cells + cell[rows]
+        while first < len(offsets) - 1:  # Each pass takes a few tasks, so that only their rows are copied.
+            last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS_AT_ONCE, side="right")) - 1, first + 1)
+            count, rows = last - first, slice(offsets[first], offsets[last])
+            place = np.repeat(np.arange(count) * n_cells, np.diff(offsets[first : last + 1])) + cell[rows]
             made = _of_cells(data.X[rows], targets[:, rows], weights[rows], place, count * n_cells, units)
             blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
-            first += K if data.shared else count
+            first = last
         # The axes of each part are the cells and the tasks of a pass. Tasks of a shared design share means and xx.
         n, means, target_means, xx, xy, yy = (
             np.concatenate([part.reshape(n_cells, -1, *part.shape[3:]) for part in same], axis=1)
