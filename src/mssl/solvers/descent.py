@@ -68,12 +68,11 @@ INNER = 1e-3
 # Number of sweeps before a support solve, which counts as the same number. After fewer sweeps the support is often
 # wrong, more sweeps are often wasted.
 _SWEEPS = 20
-# Number of sweeps over few features after which support solves take over. Most problems need far fewer sweeps.
+# Number of sweeps over few features after which support solves take over, and of conjugate gradient iterations on a
+# support after which sweeps take over. Most problems need far fewer; an iteration costs about as much as a sweep.
 _CREEPING = 300
 # A decrease of the objective is ignored if rounding may exceed this share of the objective.
 _NO_DIGITS = 0.01
-# Limit of conjugate gradient iterations on a support. Sweeps continue from the point that they reach.
-_SOLVE_ITERATIONS = 200
 
 
 def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
@@ -448,7 +447,7 @@ def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, 
         return np.where(support, problem.product(V), 0.0)
 
     for precondition, budget in preconditioners(problem, support):
-        limit = int(min(budget, _SOLVE_ITERATIONS))
+        limit = int(min(budget, _CREEPING))
         W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, NEGLIGIBLE)
         done += made
         if made < limit:

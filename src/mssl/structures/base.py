@@ -96,7 +96,7 @@ class StructureStep:
     Attributes
     ----------
     precision : ndarray or csr_array of shape (K, K)
-        Ω with exact zeros where there is no edge.
+        Ω with exact zeros for pairs without an edge.
     covariance : ndarray or csr_array of shape (K, K), or None
         The inverse of Ω; None if Ω is singular.
     value : float

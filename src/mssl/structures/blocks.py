@@ -120,7 +120,7 @@ def update(
     """The best precision for a moment up to the absolute gap ``tol``, with its inverse, gap and value."""
     single, groups = _components(precision, S.links)
     largest = max(map(len, groups), default=0)
-    if largest > 2 * DENSE_UP_TO:  # tables of gigabytes, and minutes a round
+    if largest > 2 * DENSE_UP_TO:  # tables take gigabytes, and a round takes minutes
         warn(
             f"The graph joins {largest} of {len(S.Q)} tasks; their tables take {40 * largest**2 / 2**30:.1f} GiB, and "
             "a round takes minutes. Raise graph_penalty (alpha) or variance_floor to get smaller components."

@@ -54,7 +54,7 @@ class LatentParts(NamedTuple):
     Attributes
     ----------
     sparse : ndarray of shape (K, K)
-        S, with exact zeros where there is no edge.
+        S, with exact zeros for pairs without an edge.
     low_rank : ndarray of shape (K, K)
         L, positive semidefinite.
     dual : ndarray of shape (K, K)
