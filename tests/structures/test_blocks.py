@@ -38,9 +38,9 @@ def whole(S):
 
 
 @pytest.mark.parametrize(("spread", "shrinkage"), [(0.0, 0.0), (0.1, 0.0), (0.05, 0.5)])
-@pytest.mark.parametrize("panel", [2**22, 70])
-def test_a_moment_is_that_of_all_pairs(spread, shrinkage, panel, monkeypatch):
-    monkeypatch.setattr(blocks, "_PANEL", panel)
+@pytest.mark.parametrize("side", [2000, 8])
+def test_a_moment_is_that_of_all_pairs(spread, shrinkage, side, monkeypatch):
+    monkeypatch.setattr(blocks, "DENSE_UP_TO", side)  # a panel has this number of entries, squared
     S = moment(spread, shrinkage)
     table, L, _ = whole(S)
     expected = (S.Q @ S.Q.T / 40 + spread + shrinkage * np.diag(S.variances)) / (1 + shrinkage)

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from mssl._typing import Array, TaskMatrix
 
-# Up to this number of tasks, matrices over pairs are arrays. With more tasks they are sparse: an array of 2000 tasks
-# takes 32 MB, and its size grows with the square.
+# Largest number of rows of a dense square matrix over tasks, or over the unknowns of a system. Larger ones are sparse
+# or are not formed: an array of 2000 rows takes 32 MB, and its size grows with the square.
 DENSE_UP_TO = 2000
 
 Places = NDArray[np.intp]

@@ -24,6 +24,7 @@ from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
 from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
+from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import NEGLIGIBLE, Unknowns
 
@@ -38,7 +39,6 @@ MANY_FEATURES = 100  # with at least this number of features, coordinate descent
 # Size of an array above which a product with it takes longer than the Python calls around it.
 LARGE = 2**16
 MOST_UNKNOWNS = 400  # up to this number of unknowns, factoring the whole system takes at most a tenth of a second
-_MOST = 2000  # up to this number of unknowns, factoring the whole system takes at most a quarter of a second
 # A kept loss forms its Grams, even if no solver has used them, if they have at most this number of entries (8 MB).
 _MOST_FORMED = 10**6
 
@@ -537,7 +537,8 @@ def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -
     weights = np.full(problem.linear.shape, True) if support is None else support
     size = int(np.count_nonzero(weights))
     related = problem.related is not None or bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
-    whole = size <= _MOST and (related or (support is None and problem.by_rows))
+    # Factoring a dense system of this size takes at most a quarter of a second.
+    whole = size <= DENSE_UP_TO and (related or (support is None and problem.by_rows))
     if not whole or size > MOST_UNKNOWNS:
         ridge = coupling.diagonal()
         by_task = _by_task(problem, ridge) if support is None else _on_support(problem, ridge, support)

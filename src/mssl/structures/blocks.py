@@ -27,8 +27,6 @@ from mssl._validation import warn
 from mssl.glasso.solver import GraphicalLassoResult, Problem, gap_of, solve
 from mssl.model.task_matrix import DENSE_UP_TO, submatrix
 
-_PANEL = 2**22  # number of entries of S that are formed at once (32 MiB): more takes memory, fewer takes time
-
 
 @dataclass(frozen=True, eq=False)
 class PairMoment:
@@ -78,7 +76,7 @@ class PairMoment:
         K, roots = len(self.Q), self.roots
         Z = self.Q / (np.sqrt(self.n_rows * (1.0 + self.shrinkage)) * roots)[:, None]
         level = np.sqrt(self.mean_spread / (1.0 + self.shrinkage)) / roots
-        rows = max(1, _PANEL // K)
+        rows = max(1, DENSE_UP_TO**2 // K)  # a panel is as large as the largest dense matrix
         for first in range(0, K, rows):
             panel = Z[first : first + rows] @ Z[first:].T
             if self.mean_spread > 0:
