@@ -416,7 +416,10 @@ class Design:
         return flat
 
     def backproject(self, r: Array) -> Array:
-        """X̃_kᵀ r_k for all tasks, (N,) → (K, d), and for each of T flat vectors unless the design is shared."""
+        """X̃_kᵀ r_k for all tasks: (N,) → (K, d).
+
+        A dense design that is not shared also takes T vectors at once: (T, N) → (K T, d), task after task.
+        """
         out = self.stored.transposed(r)
         if self.shift is not None:
             out -= self.shift * self.task_sums(r.ravel())[:, None]

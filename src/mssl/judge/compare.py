@@ -17,7 +17,7 @@ from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import refused
 from mssl.data.encoding import read_features
 from mssl.data.folds import CV, Folds
-from mssl.data.inputs import as_table, read_offset, take_columns
+from mssl.data.inputs import read_offset, take_columns
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.files.checkpoint import Checkpoint, fingerprint
 from mssl.judge.parallel import Workers
@@ -124,7 +124,7 @@ def compare_methods(
         )
     first = next(iter(estimators.values()))
     labels = is_classifier(first)
-    X, groups, order, _ = take_columns(as_table(X), groups, order)
+    X, groups, order, _ = take_columns(X, groups, order)
     column = getattr(first, "task_column", getattr(getattr(first, "estimator", None), "task_column", None))
     features = read_features(X, column, tasks, missing="indicator")
     data = read_tasks(features, y, sample_weight=sample_weight, y_numeric=not labels).with_occasions(groups, order)

@@ -387,12 +387,9 @@ def make_quadratic(
     source, target_means = _about_means(design, c, z, intercept)
     weighted = c * source.target
     constants = 0.5 * design.task_sums(weighted * source.target)
-    if intercept:
-        gram, sums, linear = design.normal_equations(weights, weighted)
-        totals = _positive(source.totals)[: len(sums), None]
-        feature_means = np.broadcast_to(sums / totals, linear.shape)
-    else:
-        gram, linear, feature_means = design.gram(weights, intercept=False), design.backproject(weighted), None
+    gram, sums, linear = design.normal_equations(weights, weighted, intercept=intercept)
+    totals = _positive(source.totals)[: len(sums), None]
+    feature_means = np.broadcast_to(sums / totals, linear.shape) if intercept else None
     if scale is not None:
         source = replace(source, c=np.tile(weights, design.n_tasks))
     return Quadratic(gram, linear, constants, scale, target_means, feature_means, source)
