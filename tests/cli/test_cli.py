@@ -434,7 +434,7 @@ def test_climate(tmp_path):
         *("--train", "1901:1915", "--test", "1916:1920", "--method", "climatology", "--save", "none.npz"),
         cwd=tmp_path, code=1,
     )  # fmt: skip
-    assert "no model that could be saved" in refused.stderr
+    assert "cannot be saved as a model" in refused.stderr
     assert not (tmp_path / "none.npz").exists()
     call("climate", "--members", "x", "--observations", "y", "--train", "soon", "--test", "1916", code=2)
     call("climate", "--members", "x", "--observations", "y", "--train", "1", "--test", "2", "--region", "1,2", code=2)
@@ -482,7 +482,7 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
     assert sum(found["mixture"].values()) == pytest.approx(1, abs=1e-3)
     assert found["lead_over_separate_weights"] > 0.01
     told = " ".join(call(*args).output.split())
-    assert "more log density a held-out row than with separate weights" in told
+    assert "more log density per held-out row than with separate weights" in told
     assert "mixture of" in told
     with pytest.warns(UserWarning, match="bayesian is fitted by one process; --jobs changes nothing"):
         assert json.loads(call(*args, "--jobs", "2", "--json").stdout)["mixture"] == found["mixture"]
@@ -500,7 +500,7 @@ def test_one_task_has_nothing_to_gain_from_others(method, tmp_path):
     found = json.loads(call(*args, "--json").output)
     assert found["gain_over_separate_models"] is None
     assert found["lead_over_separate_weights"] is None
-    assert "none: there is one task, and nothing to share with" in call(*args).output
+    assert "none: there is only one task" in call(*args).output
 
 
 def test_rates_are_told_neither_as_held_out_counts_nor_as_a_lead(tmp_path):

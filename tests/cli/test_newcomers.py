@@ -76,7 +76,7 @@ def test_targets_of_text_are_shown_with_a_remedy(text, family, match, tmp_path):
 
 
 def test_a_row_is_no_table(tmp_path):
-    for rows, match in (("", "no rows below its header"), ("a,1,2\n", "one row that can be used")):
+    for rows, match in (("", "no rows below its header"), ("a,1,2\n", "only one complete row")):
         (tmp_path / "data.csv").write_text(f"station,x,y\n{rows}", encoding="utf-8")
         with pytest.raises(mssl.exceptions.DataError, match=match):
             raise call("fit", tmp_path / "data.csv", *COLUMNS, code=1).exception

@@ -59,7 +59,7 @@ def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
 def test_what_does_not_go_together_is_said(file, tmp_path):
     import click
 
-    with pytest.raises(click.UsageError, match="--time says already"):
+    with pytest.raises(click.UsageError, match="--time already determines"):
         read(file, time="day", group="day")
     assert read(file, time="day", order="day").data.order.tolist() == [*range(12), *range(12)]
     with pytest.raises(DataError, match="no column 'date'"):

@@ -82,7 +82,7 @@ def test_seeds_decide_on_folds_and_subsamples(folder):
 
 def test_resume_needs_a_place_and_says_where_there_is_no_record(folder):
     call("fit", folder / "data.csv", *FIT[2:], "--resume", code=2)
-    with pytest.warns(UserWarning, match="begins anew"):
+    with pytest.warns(UserWarning, match="starts anew"):
         call("fit", folder / "data.csv", *FIT[2:], *QUICK, "--save", folder / "n.npz", "--resume")
 
 

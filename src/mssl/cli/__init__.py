@@ -1,7 +1,7 @@
-"""The command line: ``mssl fit``, ``predict``, ``graph`` and the others, each loaded when it is called.
+"""The command line: ``mssl fit``, ``predict``, ``graph`` and the others, each imported when it is called.
 
-Exit codes: 0 all is well, 1 something is wrong with the data or the files, 2 the command was not understood,
-130 interrupted from the keyboard, 141 the reader of a pipe went away.
+Exit codes: 0 success, 1 an error in the data or the files, 2 an invalid command, 130 an interruption from the keyboard,
+141 a pipe that its reader closed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Shell completion: eval "$(_MSSL_COMPLETE=bash_source mssl)"  (or zsh_source, fis
 
 
 class _ReaderGoneError(Exception):
-    """A broken pipe on its way past click, which would make it the exit code of an error."""
+    """A broken pipe, in a form that click does not turn into the exit code of an error."""
 
 
 class _Commands(click.Group):
-    """Commands whose modules are imported only when they are called, so that ``--help`` is quick."""
+    """Commands whose modules are imported only when they are called, so that ``--help`` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -79,11 +79,11 @@ def commands() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; errors become one paragraph on stderr and an exit code."""
     warnings.showwarning = _show_warning
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is escaped
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Characters outside its encoding are escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         commands.main(args, prog_name="mssl", standalone_mode=False)
-        if sys.stdout is not None:  # it can be closed from the start (>&-)
+        if sys.stdout is not None:  # The shell can close it (>&-).
             sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -113,22 +113,22 @@ def _explain(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "Error: there is not enough memory for this; use fewer rows or columns."
     return (
-        f"Unexpected error ({type(error).__name__}): {error}. This is a fault of mssl; please report it with what "
-        "MSSL_TRACEBACK=1 shows."
+        f"Unexpected error ({type(error).__name__}): {error}. This is a fault of mssl; please report it with the "
+        "output of MSSL_TRACEBACK=1."
     )
 
 
 def _complain(text: str) -> None:
-    """Write a paragraph to stderr, control characters (of a hostile file name or cell) made visible."""
+    """Write a paragraph to stderr; control characters, as in a hostile file name or cell, are escaped."""
     line = " ".join(text.split())
     click.echo("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), err=True)
 
 
-_WARNINGS_SHOWN: set[str] = set()  # warnings that this process has printed
+_WARNINGS_SHOWN: set[str] = set()  # Warnings that this process has printed.
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print every warning once, however many fits it comes from; none with --quiet."""
+    """Print each warning once, even if many fits raise it; with --quiet print none."""
     if str(message) not in _WARNINGS_SHOWN and logging.getLogger("mssl").isEnabledFor(logging.WARNING):
         from mssl.cli._options import in_options
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, what commands print, and messages of the library in terms of options."""
+"""Options that several commands share, output of commands, and translation of messages from parameters to options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mssl.graph.tables import text_table
 
 
 def plain(value: object) -> object:
-    """A value as JSON allows it: numbers, text, lists, and null for what is not finite."""
+    """Return a value in a form that JSON allows: numbers, text and lists; numbers that are not finite become null."""
     if isinstance(value, dict):
         return {str(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -38,33 +38,33 @@ def plain(value: object) -> object:
 
 
 def json_text(document: object, *, ascii_only: bool = False) -> str:
-    """One JSON document as text; characters that cannot be shown are written as JSON's escapes."""
+    """Return a JSON document as text; characters that cannot be displayed are written as JSON escapes."""
     text = json.dumps(plain(document), ensure_ascii=ascii_only, indent=1)
     return re.sub(r"[^ -~\n]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def print_json(document: object) -> None:
-    """Print one JSON document; where a stream may lack characters, they are escaped."""
+    """Print a JSON document; characters outside the encoding of the stream are escaped."""
     encoding = getattr(standard_output(), "encoding", None) or "utf-8"
     print_result(json_text(document, ascii_only=not encoding.lower().startswith("utf")))
 
 
 def print_result(text: str) -> None:
-    """Print what the command was called for."""
+    """Print the result of a command."""
     stream = standard_output()
     shown = visible(text, keep="\n\t") if stream.isatty() else text
     stream.write(shown if shown.endswith("\n") else f"{shown}\n")
 
 
 def standard_output() -> IO[str]:
-    """The stream that results are printed to; a closed one raises, so that results are not lost silently."""
+    """Return the stream for results; a closed stream raises, so that results are not lost silently."""
     if sys.stdout is None:
-        raise DatasetError("The standard output is closed; open it, or write to a file (-o) where the command can.")
+        raise DatasetError("The standard output is closed; open it, or write to a file with -o if the command has it.")
     return sys.stdout
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values in two columns, without those that are None."""
+    """Print names and values in two columns; values of None are left out."""
     rows = [(name, str(value)) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
@@ -73,14 +73,14 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print a table; names are made harmless, and on a terminal shortened."""
+    """Print a table; names are made safe, and shortened on a terminal."""
     if title:
         click.echo(f"\n{click.style(title, bold=True)}")
     click.echo(text_table([header, *(list(map(_cell, row)) for row in rows)]))
 
 
 def check_picture(picture: str | None, *inputs: str) -> None:
-    """Raise before the work where its picture could not be drawn after it."""
+    """Raise before the computation if its picture could not be written afterwards."""
     check_target(picture, *inputs)
     if picture is None:
         return
@@ -98,7 +98,7 @@ def _cell(value: object) -> str:
 
 
 def check_target(path: str | None, *inputs: str | None) -> None:
-    """Raise before the work begins where its result could not be written after it, or would replace an input."""
+    """Raise before the computation if its result could not be written afterwards, or would replace an input."""
     if path is None:
         return
     target = Path(path)
@@ -107,7 +107,7 @@ def check_target(path: str | None, *inputs: str | None) -> None:
             raise DatasetError(
                 f"{path!r} is the same file as the input {name!r}, which would be overwritten; choose another name."
             )
-    if target.exists() and not target.is_file():  # pipes and devices are written to as they are
+    if target.exists() and not target.is_file():  # Pipes and devices are written to directly.
         possible = not target.is_dir() and os.access(target, os.W_OK)
     else:
         folder = Path(os.path.realpath(target)).parent
@@ -117,7 +117,7 @@ def check_target(path: str | None, *inputs: str | None) -> None:
 
 
 def forget_running(model: Any) -> None:
-    """Take back what says how the fit ran, so that equal fits are equal files."""
+    """Reset the parameters about running a fit, so that equal fits give equal files."""
     for part in (model, getattr(model, "stability_", None), getattr(model, "best_estimator_", None)):
         if part is not None:
             known = part.get_params(deep=False)
@@ -125,7 +125,7 @@ def forget_running(model: Any) -> None:
             part.set_params(**{name: value for name, value in idle.items() if name in known})
 
 
-# Options that stand for parameters, of another name or of the same; any other parameter is given by --set.
+# Options for parameters, with another name or the same; all other parameters are given by --set.
 _OPTIONS = {"categorical_features": "categorical", "groups": "group", "loss": "family", "task_column": "task"}
 _OPTIONS |= {name: name for name in ("drop", "method", "missing", "missing_target", "order", "subsample", "unseen")}
 _PHRASES = {
@@ -139,7 +139,7 @@ _PHRASES = {
 
 
 def in_options(text: str) -> str:
-    """A message that speaks of parameters (``unseen='mean'``), speaking of options (``--unseen mean``).
+    """Translate a message from parameters (``unseen='mean'``) to options (``--unseen mean``).
 
     Examples
     --------
@@ -163,7 +163,7 @@ Kind = TypeVar("Kind", bound=click.Command)
 
 
 class _StandardError(logging.Handler):
-    """Lines on the standard error of the moment."""
+    """A handler that writes to the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(self.format(record), err=True)
@@ -177,7 +177,7 @@ def _start_logging(ctx: click.Context, param: click.Parameter, level: str) -> No
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
-    """Names out of a comma-separated option."""
+    """Return the names in a comma-separated option."""
     names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
     if names == [] and param.name == "features":
         raise click.UsageError(
@@ -188,7 +188,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> list
 
 
 def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> Json:
-    """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
+    """Return ``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
     parsed: Json = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
@@ -203,16 +203,16 @@ def _parsed(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...
 
 def command(
     function: Callable[..., None],
-    kind: type[Kind] = click.Command,  # type: ignore[assignment]  # mypy allows no default of a type variable
+    kind: type[Kind] = click.Command,  # type: ignore[assignment]  # mypy does not allow a default of a type variable.
     **how: Any,
 ) -> Kind:
-    """A command whose options are the parameters of a function.
+    """Return a command whose options are the parameters of a function.
 
-    A parameter is annotated with its type, its help and, where needed, settings for click; ``names`` among them are how
-    the option is written. One without a help is an argument. A parameter of a dataclass stands for the options that
-    its fields are, which several commands share.
+    The annotation of a parameter holds its type, its help and optionally settings for click; the setting ``names`` is
+    the spelling of the option. A parameter without a help text becomes an argument. A parameter whose type is a
+    dataclass stands for one option per field; several commands share such options.
     """
-    # Docstrings are raw: click has to see the marks of paragraphs whose lines stay as they are.
+    # Docstrings are raw so that click sees the marks of paragraphs that must not be rewrapped.
     text = cleandoc(function.__doc__ or "").replace("\\b\n", "\b\n")
 
     def called(**given: Any) -> None:
@@ -221,16 +221,16 @@ def command(
     return kind(function.__name__, callback=called, params=[*_parameters(function)], help=text, **how)
 
 
-def _make(made: Callable[..., Any], given: Json) -> Any:
-    """Call a function, or make a dataclass, with those of the given values that are its parameters."""
-    kinds = get_type_hints(made)
-    shared = {name: _make(kinds[name], given) for name in signature(made).parameters if is_dataclass(kinds[name])}
-    return made(**shared, **{name: given[name] for name in signature(made).parameters if name in given})
+def _make(target: Callable[..., Any], given: Json) -> Any:
+    """Call a function, or create a dataclass, with the given values that are its parameters."""
+    kinds = get_type_hints(target)
+    shared = {name: _make(kinds[name], given) for name in signature(target).parameters if is_dataclass(kinds[name])}
+    return target(**shared, **{name: given[name] for name in signature(target).parameters if name in given})
 
 
-def _parameters(made: Callable[..., Any]) -> Iterator[click.Parameter]:
-    hints = get_type_hints(made, include_extras=True)
-    for name, parameter in signature(made).parameters.items():
+def _parameters(target: Callable[..., Any]) -> Iterator[click.Parameter]:
+    hints = get_type_hints(target, include_extras=True)
+    for name, parameter in signature(target).parameters.items():
         if is_dataclass(hints[name]):
             yield from _parameters(hints[name])
             continue
@@ -239,7 +239,7 @@ def _parameters(made: Callable[..., Any]) -> Iterator[click.Parameter]:
 
 
 def _parameter(name: str, default: Any, kind: Any, help_text: str, settings: Json) -> click.Parameter:
-    """The argument or the option that an annotated parameter stands for."""
+    """Return the argument or the option for an annotated parameter."""
     if not help_text:
         return click.Argument([name], required=default is Parameter.empty, **settings)
     inner = next((part for part in (kind, *get_args(kind)) if get_origin(part) is Literal or part in _TYPES), str)
@@ -255,7 +255,7 @@ def _parameter(name: str, default: Any, kind: Any, help_text: str, settings: Jso
 Names: TypeAlias = list[str] | None
 PATH: Json = {"type": click.Path()}
 OUTPUT = PATH | {"names": ["--output", "-o"]}
-# How values of these types are read; text is taken as it comes.
+# Click's settings by type of the parameter; text is read unchanged.
 _TYPES: dict[Any, Json] = {
     bool: {"type": bool, "is_flag": True},
     int: {"type": int},
@@ -284,12 +284,12 @@ SafeCSV: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command answers: in words, or as one JSON document."""
+    """Output of a command: text or one JSON document."""
 
     as_json: Annotated[bool, "Print one JSON document instead of text.", {"names": ["--json"]}] = False
 
     def tell(self, document: Any, show: Callable[[Any], object], *, quiet: bool = False) -> None:
-        """Print what a command has found; `show` prints it for people, unless they want nothing."""
+        """Print the result of a command: as JSON, or by `show` unless `quiet`."""
         if self.as_json:
             print_json(document)
         elif not quiet:
@@ -298,7 +298,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Telling(Answer):
-    """What a command that works for a while prints, and how much it says meanwhile."""
+    """Output and log messages of a command that runs for a while."""
 
     quiet: Annotated[
         bool,
@@ -307,33 +307,33 @@ class Telling(Answer):
     ] = False
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        "What is said on standard error: every stage, long work now and then, notes, errors alone.",
+        "Messages on standard error: every stage (debug), long work (info), notes (warning), errors only (error).",
         {"expose_value": False, "callback": _start_logging},
     ] = "info"
 
     @property
     def verbose(self) -> int:
-        """Whether bars are shown, as estimators take it."""
+        """Whether progress bars are shown, in the form of the estimators' parameter."""
         return int(sys.stderr.isatty() and not self.quiet)
 
 
 @dataclass(frozen=True)
 class Running(Telling):
-    """How a command that fits runs."""
+    """Options for running a command that fits."""
 
     jobs: Jobs = None
-    seed: Annotated[int, "Which rows go into which fold, and which halves are drawn.", {"type": click.IntRange(0)}] = 0
+    seed: Annotated[int, "Seed of the folds and of the halves of stability selection.", {"type": click.IntRange(0)}] = 0
     resume: Annotated[
         bool,
-        "Keep finished work in FILE.checkpoint, beside the file of --save (of compare: DATA.compare.checkpoint here); "
-        "called again after it was stopped, the command continues from there.",
+        "Record finished work in FILE.checkpoint, beside the file of --save (compare: DATA.compare.checkpoint here). "
+        "After an interruption the same command continues from there.",
     ] = False
 
     @contextmanager
     def recorded(self, path: str | None) -> Iterator[Json]:
-        """Parameters of estimators and searches; where work is recorded beside a file, until the work has ended."""
+        """Yield parameters for estimators and searches; the record of finished work is removed after success."""
         if self.resume and path is None:
-            raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
+            raise click.UsageError("--resume records finished work beside the model; give its file with --save.")
         record = Path(f"{path}.checkpoint") if self.resume else None
         yield {"n_jobs": self.jobs, "checkpoint": record, "verbose": self.verbose}
         if record is not None:

@@ -1,4 +1,4 @@
-"""A table on disk as what `fit` takes: what its columns mean, and its rows, or its moments from the workers of Dask."""
+"""Reading a table for `fit`: the schema of its columns, and its rows or, with Dask, its moments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mssl.methods import Family, lacks_graph
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """The table that a command reads, and what its columns mean."""
+    """Options for the table of a command and the roles of its columns."""
 
     data: File
     task: Annotated[str, "Column that names the task of each row."]
@@ -38,7 +38,7 @@ class TableOptions:
     drop: Annotated[Names, "Columns to leave out, separated by commas."] = None
     categorical: Annotated[
         Names,
-        "Columns whose values are categories whatever they look like, such as codes, separated by commas.",
+        "Columns to treat as categories even if they hold numbers, such as codes, separated by commas.",
         {"metavar": "COL"},
     ] = None
     time: Annotated[str | None, "Column that says which rows of all tasks belong together (needed by r-mssl)."] = None
@@ -48,7 +48,7 @@ class TableOptions:
     order: Annotated[str | None, "Column of times or dates: folds are then blocks of time."] = None
     weight: Annotated[str | None, "Column of weights: a row of weight 2 counts twice."] = None
     offset: Annotated[
-        str | None, "Column that is added to the linear predictor as it is: for counts the logarithm of the exposure."
+        str | None, "Column that is added to the linear predictor: for counts the logarithm of the exposure."
     ] = None
     family: Annotated[Family, "Kind of target."] = "auto"
     missing: Annotated[
@@ -63,16 +63,16 @@ class TableOptions:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A table to be fitted: what its columns mean, what is told of it, and what `fit` takes, where rows are here."""
+    """A training table: its schema, facts about it, and the arguments of `fit` or, with Dask, moments."""
 
     schema: tables.TableSchema
     family: str
-    counts: Index  # rows of each task
-    varies: bool  # whether the target takes two values in some task
+    counts: Index  # Number of rows of each task.
+    varies: bool  # Whether the target has at least two values in some task.
     dropped: int = 0
-    given: Json = field(default_factory=dict)  # in their layout: X, y, tasks, sample_weight, offset, groups, order
+    given: Json = field(default_factory=dict)  # X, y, tasks, sample_weight, offset, groups and order in their layout.
     edges: list[tuple[int, int, float]] | None = None
-    moments: Moments | None = None  # in the place of rows
+    moments: Moments | None = None  # They replace the rows.
 
     @property
     def aligned(self) -> bool:
@@ -81,7 +81,7 @@ class Training:
 
     @property
     def features(self) -> Features:
-        """X as an estimator takes it that knows the table's columns."""
+        """X in the form that an estimator with the table's schema accepts."""
         return Features(self.given["X"], feature_names=np.asarray(self.schema.feature_names, dtype=object))
 
     @property
@@ -91,17 +91,17 @@ class Training:
         return read_tasks(self.features, self.given["y"], y_numeric=self.family != "binary", **known)
 
     def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
-        """Folds within every task, or for rows that belong together in stretches of time."""
+        """Return folds within each task, or blocks of time for aligned rows."""
         return KFold(number) if self.aligned else self.drawn_folds(number, seed) or number
 
     def drawn_folds(self, number: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
-        """Folds of rows, or of groups, drawn at random; None where time says what they are."""
+        """Return random folds of rows or groups; None if the folds are blocks of time."""
         if self.aligned or self.given["order"] is not None:
             return None
         return (TaskKFold if self.given["groups"] is None else TaskGroupKFold)(number, random_state=seed)
 
     def prepare(self, model: Any, method: str) -> Any:
-        """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
+        """Return the model with the given graph if it needs one; raise if the table lacks what the method needs."""
         if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.aligned:
             raise NotAlignedError(
                 f"{method} relates the errors that tasks make at the same time, so it needs to know which rows belong "
@@ -117,13 +117,13 @@ class Training:
             return model
         if self.edges is None:
             raise ParameterError(
-                f"{method} smooths over a graph of tasks that is known; give its edges with --edges edges.csv, a table "
-                "with two columns of task names and, if edges differ, a column named weight."
+                f"{method} smooths over a known graph of tasks; give its edges with --edges edges.csv, a table with "
+                "two columns of task names and, if edges differ, a column named weight."
             )
         return model.set_params(**{f"{place}__edges": self.edges})
 
     def fit(self, model: Any) -> Any:
-        """Fit a model, which gets to know groups and times where it makes folds of its own."""
+        """Fit a model; estimators with their own folds also get groups and times."""
         if self.moments is not None:
             return model.fit_moments(self.moments)
         known = signature(model.fit).parameters
@@ -132,11 +132,11 @@ class Training:
 
 
 def read_training(table: TableOptions, edges: str | None = None) -> Training:
-    """Read a table, and one of edges, as tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
+    """Read a table, and optionally one of edges; :func:`mssl.files.tables.learn_schema` describes the errors."""
     task, target, drop = table.task, table.target, table.drop or []
     if table.time is not None and (table.group is not None or table.order not in (None, table.time)):
         raise click.UsageError(
-            "--time says already which rows belong together; leave out --group, and give --order the same column."
+            "--time already determines which rows belong together; leave out --group, and give --order the same column."
         )
     labelled = list(dict.fromkeys(name for name in (table.time, table.group, table.order) if name is not None))
     beside = [*labelled, *(name for name in (table.weight, table.offset) if name is not None)]
@@ -167,7 +167,7 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     y = encoded.target
     family = tables.detect_family(y, target) if table.family == "auto" else table.family
     if len(y) < 2:
-        raise DataError(f"{table.data!r} has one row that can be used; give at least two, of which a task can learn.")
+        raise DataError(f"{table.data!r} has only one complete row; give at least two.")
     if family != "binary" and y.dtype.kind == "U":
         raise tables.text_target(y, target)
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
@@ -195,7 +195,7 @@ def _ranks(labels: Labels) -> Index:
 
 
 def column_labels(column: ColumnValues, name: str) -> Labels:
-    """The text of a column in each row; an empty cell raises."""
+    """Return the text of a column in each row; an empty cell raises."""
     codes, texts = column.text()
     if np.any(codes < 0):
         row = int(np.argmax(codes < 0)) + 1
@@ -204,7 +204,7 @@ def column_labels(column: ColumnValues, name: str) -> Labels:
 
 
 def _sortable(times: Labels) -> Labels:
-    """Times as numbers where they are some, since "10" comes before "9"; dates are in the order of their text."""
+    """Return times as numbers if possible, since "10" sorts before "9" as text; dates sort as text."""
     try:
         return times.astype(float)
     except ValueError:
@@ -212,7 +212,7 @@ def _sortable(times: Labels) -> Labels:
 
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
-    """Pairs of places among the tasks, and weights, from a table of task names."""
+    """Return pairs of task indices with weights from a table of task names."""
     names = tables.read_table(path).names
     if len(names) < 2:
         raise DataError(f"{path!r} has one column; give two columns of task names, and one of weights if edges differ.")
@@ -233,7 +233,7 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
 
 
 def _by_time(tasks: Labels, of_row: Index, moments: Labels) -> Index:
-    """The order of rows in which every task's are sorted by time: the same moments in every task, each once."""
+    """Return the order of rows by task and time; raise unless all tasks have the same times, each once."""
     order = np.lexsort((moments, of_row))
     parts = np.split(moments[order], np.flatnonzero(np.diff(of_row)) + 1)
     for name, times in zip(tasks.tolist(), parts, strict=True):
@@ -250,24 +250,24 @@ _ROWS_ONLY = ("categorical", "time", "group", "order", "weight", "offset", "miss
 
 
 def read_moments(address: str, model: Any, method: str, progress: int, table: TableOptions, beside: Json) -> Training:
-    """Moments of all files that a pattern or a folder names.
+    """Compute the moments of all files of a pattern or a folder.
 
     Parameters
     ----------
     address : str
-        Of the cluster's scheduler, or "local" for workers on this machine, which listen to nobody else.
+        Address of the cluster's scheduler, or "local" for workers on this machine that accept no other connections.
     model, method : estimator and str
-        What is fitted; it says how many folds to keep apart.
+        The estimator, which determines the number of folds, and the name of its method.
     progress : int
-        Whether to show Dask's bar.
+        Whether to show Dask's progress bar.
     table : TableOptions
-        What the columns mean.
+        Options of the table.
     beside : dict
-        Other options that were given, of which some need the rows.
+        Other options of the command, some of which need the rows.
     """
     if table.family not in ("auto", "gaussian"):
         raise click.UsageError(
-            f"--family {table.family} needs all rows in memory, and --dask keeps sums for least squares alone; leave "
+            f"--family {table.family} needs all rows in memory, and --dask only computes sums for least squares; leave "
             "out --dask, or fit a sample of the rows without it."
         )
     if not hasattr(model, "fit_moments"):
@@ -288,7 +288,7 @@ def read_moments(address: str, model: Any, method: str, progress: int, table: Ta
         raise DataError(f"{paths[0]!r} has no column {listing(lost)}; it has {listing(names)}.")
     kinds = dict.fromkeys(wanted, "float64") | {table.task: "string"}
     place: Json = {"address": address}
-    if address == "local":  # workers that listen to nobody else, and end with the command
+    if address == "local":  # These workers accept no other connections and end with the command.
         place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     try:
         with distributed.Client(**place) as client:
@@ -311,7 +311,7 @@ def read_moments(address: str, model: Any, method: str, progress: int, table: Ta
 
 
 def find_files(pattern: str) -> list[str]:
-    """Files of one kind that a pattern, a folder or a name stands for."""
+    """Return the files of a pattern, a folder or a name, which must have one format."""
     place = Path(pattern)
     inside = place.iterdir() if place.is_dir() else place.parent.glob(place.name)
     paths = sorted(str(path) for path in inside if path.name.endswith(_ENDINGS))
@@ -323,7 +323,7 @@ def find_files(pattern: str) -> list[str]:
 
 
 def _lazy(paths: list[str], kinds: Json | None = None) -> Any:
-    """A lazy frame; text is read as columns of these kinds, and of any kind where none are given."""
+    """Return a lazy data frame; columns of text files are read with these dtypes, if given."""
     import dask.dataframe as dd
 
     if paths[0].endswith(".parquet"):

@@ -22,7 +22,7 @@ def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
         return int(first), int(last or first)
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is no range of years; give the first and the last, such as 1901:1950."
+            f"{value!r} is not a range of years; give the first and the last, such as 1901:1950."
         ) from None
 
 
@@ -32,7 +32,7 @@ def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> Re
     try:
         west, east, south, north = (float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no region; give west,east,south,north in degrees.") from None
+        raise click.BadParameter(f"{value!r} is not a region; give west,east,south,north in degrees.") from None
     return west, east, south, north
 
 
@@ -54,15 +54,15 @@ def climate(
     *,
     members: Annotated[tuple[str, ...], "Files of the models; a pattern such as 'cmip/*.nc'.", {"multiple": True}],
     observations: Annotated[str, "File of the observation.", cli.PATH],
-    variable: Annotated[str | None, "Variable to combine, such as tas; needed where files have several."] = None,
-    observed_variable: Annotated[str | None, "Its name in the observation's file, where it is another one."] = None,
+    variable: Annotated[str | None, "Variable to combine, such as tas; needed if files have several."] = None,
+    observed_variable: Annotated[str | None, "Name of the variable in the observation's file if it differs."] = None,
     region: Annotated[Region | None, "west,east,south,north in degrees.", {"type": str, "callback": _region}] = None,
     train: Annotated[tuple[int, int], "Years to learn from.", _YEARS],
     test: Annotated[tuple[int, int], "Years to predict.", _YEARS],
     method: Annotated[str, "p-mssl, r-mssl, bayesian, or any name of mssl.presets."] = "r-mssl",
     raw: Annotated[bool, "Combine values as they are, not anomalies (the paper's way)."] = False,
     regrid: Annotated[
-        Literal["bilinear", "nearest"], "How members are brought to the observation's grid."
+        Literal["bilinear", "nearest"], "Interpolation of the members to the observation's grid."
     ] = "bilinear",
     all_cells: Annotated[bool, "Keep cells at sea."] = False,
     fixed: cli.Settings,
@@ -73,21 +73,21 @@ def climate(
     ] = None,
     run: cli.Telling,
 ) -> None:
-    r"""Combine climate models with observations, one task per grid cell, and say how good that is.
+    r"""Combine climate models with observations, one task per grid cell, and report the error.
 
-    Calendars and grids are brought to those of the observation; K and °C are converted. The NetCDF file holds the
-    weights of each member, the predictions and the errors, on the observation's grid where it has one and with its
-    names and coordinates, and the graph between locations.
+    Calendars and grids are converted to those of the observation, and K and °C to each other. The NetCDF file holds the
+    weights of each member, the predictions, the errors and the graph between locations, with the names and coordinates
+    of the observation and on its grid if it has one.
 
-    The error is compared with what is there without learning: the climatology, the average of the members and the
-    best of them, both after each member's own means of the months were replaced by the observation's (bias-corrected).
-    All means are those of the training years, and the best member is the one that was best in these.
+    The error is compared with that of the climatology, the average of the members, and the best member. The average and
+    the best member are bias-corrected: the observation's monthly means replace those of each member. All means are
+    those of the training years, and the best member is the best one in these years.
 
-    Gaps in the observation and months that it lacks are allowed: what is there is learned from and compared with, all
-    months are predicted.
+    The observation may have gaps and missing months. The fit and the comparison use the observed values; all months are
+    predicted.
 
-    What the members project, their mean change from the training years to those of testing, is told with the share of
-    it that the combination keeps: a regression on months learns weather, and may damp or inflate the change.
+    The command also prints the members' mean change from the training years to the test years, and the share of it
+    that the combination keeps. A regression on months learns weather, and may damp or inflate the change.
 
     \b
     Example:
@@ -106,11 +106,11 @@ def climate(
     for target in (output, save):
         cli.check_target(target, observations, *paths)
     cli.check_picture(picture, observations, *paths)
-    if observed_variable in (None, variable):  # else one file may hold both
+    if observed_variable in (None, variable):  # With different variables one file may hold both.
         reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", fixed, verbose=run.verbose)
     if save is not None and isinstance(model, Climatology):
-        raise refused("save", save, "the climatology is no model that could be saved", "Leave --save out.")
+        raise refused("save", save, "the climatology cannot be saved as a model", "Leave --save out.")
     observed = open_field(observations, observed_variable or variable)
     if picture is not None:
         map_places(observed)
@@ -121,7 +121,7 @@ def climate(
     answer.attrs["method"] = method
     if picture is not None:
         plot_combination(answer)[0].figure.savefig(picture, dpi=200)
-    if save is not None:  # the error is NaN where nothing was observed in the years of testing
+    if save is not None:  # The error is NaN without observations in the test years.
         notes = {name: cli.plain(answer.attrs[name]) for name in ("combined", "train_years", "rmse")}
         mssl.save(fitted, save, notes=notes)
     if output is not None:
@@ -161,7 +161,7 @@ def _show(facts: Json, units: str) -> None:
 
 
 def _errors(facts: Json, units: str) -> list[tuple[str, str]]:
-    """Lines of the combination's error, of its rivals' errors, and of its gains over these."""
+    """Return the lines with the combination's error, the errors of its rivals, and its gains over them."""
     lines = [("RMSE", f"{facts['rmse']:.4g} {units}")]
     for name, words, remark in _RIVALS:
         gain, error = facts[f"gain_over_{name}"], facts[f"gain_over_{name}_se"]

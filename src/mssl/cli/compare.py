@@ -16,7 +16,7 @@ from mssl.exceptions import DataError
 from mssl.judge.compare import compare_methods
 from mssl.methods import BAYESIAN, make_estimator
 
-_SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
+_SHOWN = 20  # Largest number of tasks listed on a terminal, to fit a screen; pipes and JSON get all of them.
 
 
 @cli.command
@@ -25,18 +25,18 @@ def compare(
     table: TableOptions,
     edges: cli.Edges = None,
     methods: Annotated[
-        cli.Names, "Methods to compare, separated by commas; the first is the one that others are held to."
+        cli.Names, "Methods to compare, separated by commas; differences are relative to the first."
     ] = None,
-    folds: Annotated[int, "Parts to test on in turn.", {"type": click.IntRange(2, 50)}] = 5,
+    folds: Annotated[int, "Number of test parts.", {"type": click.IntRange(2, 50)}] = 5,
     picture: Annotated[str | None, "Picture of the comparison to write (.png, .pdf or .svg).", cli.PATH] = None,
     run: cli.Running,
 ) -> None:
-    r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
+    r"""Compare methods on DATA by cross-validation, and show which tasks gain and which lose.
 
-    By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
-    training part, and every figure is of rows that were not fitted on. Differences from the first method are paired,
-    part by part. The gain of a task is the share of its deviance under the first method that another method takes off.
-    Every ± is one standard error, which allows for the rows that training parts share (Nadeau & Bengio 2003).
+    The default methods are one model per task, one model for all tasks, p-mssl and bayesian. Each method chooses its
+    parameters within each training part, and all figures are for rows that were not fitted on. Differences from the
+    first method are paired by test part. The gain of a task is the relative reduction of its deviance under the first
+    method. Each ± is one standard error, which accounts for the rows that training parts share (Nadeau & Bengio 2003).
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def compare(
 
 
 def cross_validate(training: Training, names: list[str], folds: int, seed: int, **how: Any) -> Json:
-    """Scores of every method in every fold, differences from the first, and each task's mean deviance.
+    """Return the scores of each method, differences from the first method, and each task's mean deviance.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
     names : list of str
         The methods.
     folds, seed : int
-        How many parts, and which rows go into which.
+        Number of test parts, and seed of the random folds.
     **how
-        Workers, file of finished fits and bars, as for :func:`mssl.judge.compare.compare_methods`.
+        Workers, checkpoint and progress bars, as for :func:`mssl.judge.compare.compare_methods`.
     """
     models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
     cv, data = training.cv(folds, seed), training.data
     splitting = [name for name, model in models.items() if "cv" in model.get_params(deep=False)]
-    if splitting and not training.aligned:  # each training part is split again
+    if splitting and not training.aligned:  # These methods split each training part again.
         fewest = np.min([data.task_sums(train.astype(float)) for train, _ in Folds.from_cv(data, cv)], axis=0)
         k = int(np.argmin(fewest))
         if fewest[k] < 2:
@@ -98,11 +98,11 @@ def _show_comparison(outcome: Json) -> None:
     cli.print_table(["method", *names, *last], rows, f"Rows not fitted on: means over {outcome['folds']} test parts")
     if others:
         _show_gains(outcome["tasks"], first, others)
-    click.echo("± is one standard error over the test parts, which allows for the rows that training parts share.")
+    click.echo("± is one standard error over the test parts, which accounts for the rows that training parts share.")
 
 
 def _show_gains(tasks: list[Json], first: str, others: list[str]) -> None:
-    """Print what each task gains, best first."""
+    """Print the gain of each task, largest first."""
     gains = [(row["task"], *(row["gain"][name] for name in others)) for row in tasks]
     gains.sort(key=lambda row: -row[-1]["share"])
     whole = len(gains) <= _SHOWN or not cli.standard_output().isatty()
@@ -122,7 +122,7 @@ def _share(found: dict[str, float]) -> str:
 
 
 def draw_comparison(outcome: Json, path: str) -> None:
-    """One row a method: its first measure in the test parts, and its paired difference from the first method."""
+    """Draw one row per method: its first measure in the test parts, and its paired difference from the first method."""
     from mssl.plots.support import dots_with_bars, panels
 
     methods = outcome["methods"]
@@ -145,8 +145,8 @@ def select(
     method: Annotated[
         Literal["p-mssl", "r-mssl"], "Graph over the tasks' weights, or over their residuals (needs --time)."
     ] = "p-mssl",
-    threshold: Annotated[float, "How often an edge has to be found."] = 0.9,
-    subsamples: Annotated[int, "Halves to look at.", {"type": click.IntRange(2)}] = 100,
+    threshold: Annotated[float, "Selection frequency from which an edge is stable."] = 0.9,
+    subsamples: Annotated[int, "Number of random halves.", {"type": click.IntRange(2)}] = 100,
     subsample: Annotated[
         Literal["features", "samples", "coefficients"],
         "Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
@@ -154,7 +154,7 @@ def select(
     save: Annotated[str | None, "File (.npz) to write the selection to, for mssl graph.", cli.PATH] = None,
     run: cli.Running,
 ) -> None:
-    r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
+    r"""Find the edges between tasks that most random halves of DATA select (stability selection).
 
     \b
     Examples:

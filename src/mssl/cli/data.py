@@ -39,7 +39,7 @@ def datasets(*, answer: cli.Answer) -> None:
 
 @cli.command
 def listed(*, answer: cli.Answer) -> None:
-    r"""List the data sets: what they hold, and whether they are here.
+    r"""List the data sets with their content, and whether their files are present.
 
     \b
     Example:
@@ -63,8 +63,8 @@ def fetch(*, name: Name, answer: cli.Answer) -> None:
     from mssl.datasets import fetch as get
 
     files = [str(path) for path in get(name)]
-    told = "\n".join(files) or f"{name} needs no files."
-    answer.tell({"name": name, "files": files}, lambda _: click.echo(told))
+    text = "\n".join(files) or f"{name} needs no files."
+    answer.tell({"name": name, "files": files}, lambda _: click.echo(text))
 
 
 @cli.command
@@ -73,9 +73,9 @@ def export(
     name: Name,
     path: cli.File,
     subsample: Annotated[
-        int | None, "Rows per task, where the data set allows it.", {"type": click.IntRange(min=1)}
+        int | None, "Number of rows per task, if the data set allows it.", {"type": click.IntRange(min=1)}
     ] = None,
-    seed: Annotated[int, "Which rows --subsample takes."] = 0,
+    seed: Annotated[int, "Seed of --subsample."] = 0,
     answer: cli.Answer,
 ) -> None:
     r"""Write the data set NAME as a table to PATH.
@@ -99,9 +99,9 @@ def export(
             f"--subsample is given for the data set {name!r}, which cannot be subsampled; export it whole."
         ) from error
     entry = info(name)
-    told = f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}"
+    text = f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}"
     document = {"file": str(written), "task": entry.task_column, "target": entry.target_column}
-    answer.tell(document, lambda _: click.echo(told))
+    answer.tell(document, lambda _: click.echo(text))
 
 
 datasets.add_command(listed, "list")
@@ -146,14 +146,14 @@ GROUPS = {"tasks 1–4": range(4), "tasks 5–10": range(4, 10), "outliers 11–
 @cli.command
 def demo(
     *,
-    seeds: Annotated[int, "Data sets to draw.", {"type": click.IntRange(1, 1000)}] = 5,
+    seeds: Annotated[int, "Number of random data sets.", {"type": click.IntRange(1, 1000)}] = 5,
     output: Annotated[str, "Folder for the pictures.", cli.OUTPUT] = "mssl-demo",
     jobs: cli.Jobs = None,
 ) -> None:
-    r"""See what mssl does: the paper's synthetic problem, 13 tasks in two clusters and three outliers.
+    r"""Show what mssl does on the paper's synthetic problem: 13 tasks in two clusters and three outliers.
 
-    Prints the test error of separate least squares, separate ridge regressions and p-MSSL, and how many edges of the
-    true task graph were found; writes box plots, precision matrices and graphs as PNG files.
+    The command prints the test errors of separate least squares, separate ridge regressions and p-MSSL, and the number
+    of edges of the true task graph that were found. It writes box plots, precision matrices and graphs as PNG files.
 
     \b
     Examples:
@@ -204,7 +204,7 @@ def demo(
 
 
 def _errors(data: Bunch, model: LinearRegression | RidgeCV | MSSLRegressorCV) -> Array:
-    """Test RMSE of each task; a model that has learned nothing yet is fitted to each task by itself."""
+    """Return the test RMSE of each task; an unfitted model is fitted to each task separately."""
     together, errors = hasattr(model, "tasks_"), []
     for task in data.task_names:
         own, test = data.tasks == task, data.tasks_test == task
@@ -215,7 +215,7 @@ def _errors(data: Bunch, model: LinearRegression | RidgeCV | MSSLRegressorCV) ->
 
 
 def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict[str, Figure]:
-    """Box plots of the errors of all data sets; precision matrices and relations of the last one."""
+    """Draw box plots of the errors of all data sets, and precision matrices and relations of the last one."""
     from mssl import plots
     from mssl.graph import TaskGraph
     from mssl.plots.support import panels
@@ -231,6 +231,6 @@ def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict
     graph, halves = panels(9.0, 4.0, 1, 2)
     true = TaskGraph(tuple(names), np.abs(related) > 1e-9, related / np.outer(sizes, sizes))
     plots.plot_graph(true, halves[0]).set_title("true relations", y=1.08)
-    found = replace(model.graph_.selected(fdr=0.1, level="relations"), evidence=None)  # its weights are correlations
+    found = replace(model.graph_.selected(fdr=0.1, level="relations"), evidence=None)  # Its weights are correlations.
     plots.plot_graph(found, halves[1]).set_title("learned, false discovery rate 10 %", y=1.08)
     return {"boxes": boxes, "precision": precision, "graph": graph}

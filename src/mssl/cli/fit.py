@@ -22,8 +22,12 @@ from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.transfer import gain_over_separate, lead_over_separate
 
 _log = logging.getLogger("mssl")
-_MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
-_MANY_TASKS = 500  # beyond which the whole search and stability selection take many minutes
+# Number of rows from which a fit takes long enough that a message announces it: with a smaller one short fits would
+# print messages too.
+_MANY_ROWS = 100_000
+# Largest number of tasks for the whole search. Beyond it the search and stability selection take many minutes, and a
+# short search is made, which chooses among fewer settings.
+_MANY_TASKS = 500
 _SHORT_SEARCH: Json = {
     "param_grid": {
         "graph_penalty": [0.2, 0.3, 0.5, float("inf")],
@@ -46,7 +50,7 @@ def fit(
         "--set of its parameters p-mssl]",
     ] = None,
     save: Annotated[str | None, "Model file (.npz) to write.", cli.PATH] = None,
-    report: Annotated[str | None, "HTML page to write, with all there is to see.", cli.PATH] = None,
+    report: Annotated[str | None, "HTML page to write, with figures and tables of the fit.", cli.PATH] = None,
     dask: Annotated[
         str | None,
         "Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
@@ -57,8 +61,8 @@ def fit(
 ) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
 
-    Each row of DATA belongs to one task. Columns of text become categories. The family of the target is found out
-    (two values: binary; counts that include 0: poisson; other numbers: gaussian) unless you say it.
+    Each row of DATA belongs to one task. Columns of text become categories. Unless --family is given, the family
+    follows from the target: binary for two values, poisson for counts that include 0, gaussian for other numbers.
 
     \b
     Examples:
@@ -84,7 +88,7 @@ def fit(
             training = read_moments(dask, model, method, run.verbose, table, {"edges": edges, "report": report})
         _learn(model, method, training, fixed, run)
         if run.resume and not how["checkpoint"].exists():
-            warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
+            warn(f"{method} keeps no record of finished work here; after an interruption it starts anew.")
         cli.forget_running(model)
         summary = summarise(model, training, method, fixed, time.perf_counter() - began)
         if save is not None:
@@ -93,7 +97,7 @@ def fit(
         from mssl.report import write
 
         given, tasks = training.given, None if training.aligned else np.asarray(training.given["tasks"])
-        # The page's scores know no offsets.
+        # The scores of the report do not support offsets.
         rows = (training.features, given["y"], tasks) if given["offset"] is None else None
         stability = getattr(model, "stability_", None)
         summary["report"] = str(write(model, report, data=rows, held_out=False, stability=stability))
@@ -101,7 +105,7 @@ def fit(
 
 
 def _usual_method(training: Training, fixed: Json) -> str:
-    """What is fitted where no method is asked for: weights integrated out, where this was compared on real data."""
+    """Return the default method: bayesian for the targets on which it was compared with real data, else p-mssl."""
     if training.family not in ("gaussian", "binary") or training.edges is not None:
         return "p-mssl"
     known = make_estimator(BAYESIAN, training.family).get_params()
@@ -109,7 +113,7 @@ def _usual_method(training: Training, fixed: Json) -> str:
 
 
 def _learn(model: Any, method: str, training: Training, fixed: Json, run: cli.Running) -> None:
-    """Fit a model to rows or to moments, with the folds, the graph and the search that suit the table."""
+    """Fit a model to rows or moments, with folds, graph and search according to the table."""
     known, n_tasks, n_rows = model.get_params(deep=False), len(training.counts), int(training.counts.sum())
     if run.jobs not in (None, 1) and "n_jobs" not in known:
         warn(f"{method} is fitted by one process; --jobs changes nothing.")
@@ -126,32 +130,32 @@ def _learn(model: Any, method: str, training: Training, fixed: Json, run: cli.Ru
             "selection. --set selection=both makes the whole search, whose time grows with the square of the tasks; "
             "mssl select finds the stable edges alone."
         )
-    told = f"{n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted."
-    _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, told)
+    text = f"{n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted."
+    _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, text)
     if training.moments is None:
         if run.seed and "cv" in known:
             model.set_params(cv=training.drawn_folds(5, run.seed))
         if training.edges is not None and lacks_graph(model) is None:
-            raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
+            raise click.UsageError(f"--edges is given, but {method} takes no known graph; leave it out, or use s2m2r.")
         training.prepare(model, method)
     training.fit(model)
     training.schema.attach(model)
 
 
-# The facts that a model file keeps.
+# Facts that the model file stores as notes.
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "missing_features")
 
 
 def summarise(model: Any, training: Training, method: str, fixed: Json, seconds: float) -> Json:
-    """What the fit found, in plain values."""
+    """Return the summary of a fit in plain values."""
     left, found = model.fitted_, getattr(model, "held_out_", None)
     graph = left.graph
     shown = None if graph is None else display(graph)
     groups = []
     if shown is not None and shown.certain is not None:
-        several = np.flatnonzero(np.bincount(shown.groups) > 1)  # the largest first
+        several = np.flatnonzero(np.bincount(shown.groups) > 1)  # Groups are numbered by falling size.
         groups = [[shown.graph.tasks[k] for k in np.flatnonzero(shown.groups == group)] for group in several]
-    # JSON has no infinity, and null would say that the penalty is not known.
+    # JSON has no infinity, and null would mean that the penalty is unknown.
     prior = {} if left.structure is None else {"prior": left.structure}
     chosen = fixed | getattr(model, "best_params_", {}) | prior
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
@@ -204,13 +208,13 @@ def _gain(summary: Json) -> str:
     if not summary["target_varies"]:
         return "none: the target does not vary within any task, so there is nothing to explain"
     if summary["tasks"] == 1:
-        return "none: there is one task, and nothing to share with"
+        return "none: there is only one task"
     if gain is None and lead is None:
         return NOT_MEASURED
     if max(gain or 0.0, lead or 0.0) < NEGLIGIBLE_GAIN:
         return "none: separate models per task do as well in cross-validation"
     if gain is None:
-        return f"{lead:.3g} more log density a held-out row than with separate weights per task"
+        return f"{lead:.3g} more log density per held-out row than with separate weights per task"
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 

@@ -36,8 +36,8 @@ def predict(
     ] = None,
     known: Annotated[
         str | None,
-        "Column that says which rows are of the same occasion: targets that are there help to predict those that are "
-        "not. For models of residuals (r-mssl).",
+        "Column with the occasion of each row: known targets help to predict the missing ones of the same occasion. "
+        "For models of residuals (r-mssl).",
         _COLUMN,
     ] = None,
     level: Annotated[
@@ -48,22 +48,21 @@ def predict(
     interval: Annotated[float | None, "Old name of --level.", _SHARE | {"hidden": True}] = None,
     unseen: Annotated[
         Literal["error", "mean"] | None,
-        "Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks. By default as in "
-        "Python: the mean, with a note, if the model has learned one.",
+        "Tasks that the model was not fitted to: refuse, or predict from the mean of all tasks. By default the mean, "
+        "with a note, if the model has learned one.",
     ] = None,
-    offset: Annotated[str | None, "Column of offsets; by default the one that mssl fit was given.", _COLUMN] = None,
-    task: Annotated[str | None, "Column of tasks, for models of Python that were given tasks=.", _COLUMN] = None,
+    offset: Annotated[str | None, "Column of offsets; by default that of mssl fit.", _COLUMN] = None,
+    task: Annotated[str | None, "Column of tasks, for models that were fitted in Python with tasks=.", _COLUMN] = None,
     answer: cli.Answer,
     safe_csv: cli.SafeCSV = None,
 ) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
-    DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
-    row per row of DATA, in the same order: the task (with --known the occasion too), the prediction, and for classes
-    the probability of the second one. Where values are missing and the model was fitted with --missing drop, the
-    prediction is left empty. A task whose name differs from a known one only in blanks is refused unless --unseen says
-    mean. With --known the target may be there in some rows; the others are predicted given those of the same occasion,
-    with the standard deviation.
+    DATA needs the columns of the training table; the target may be absent. The output has one row per row of DATA, in
+    the same order, with the task (with --known also the occasion), the prediction and, for classes, the probability of
+    the second class. If values are missing and the model was fitted with --missing drop, the prediction is empty. A
+    task whose name differs from a known one only in blanks is refused unless --unseen is mean. With --known some rows
+    may have a target. The other rows are predicted given the targets of the same occasion, with the standard deviation.
 
     \b
     Examples:
@@ -104,7 +103,7 @@ def predict(
         answers = _given(fitted, encoded, answers["prediction"], occasions, targets, known)
     columns = dict(keys)
     for name, values in answers.items():
-        columns[name] = np.ma.array(np.empty(len(tasks), values.dtype), mask=True)  # left in rows that cannot be used
+        columns[name] = np.ma.array(np.empty(len(tasks), values.dtype), mask=True)  # Dropped rows stay masked.
         columns[name][encoded.rows] = values
     labels = fitted.classes_ if is_classifier(fitted) else ()
     names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(known or "", []))]
@@ -112,7 +111,7 @@ def predict(
 
 
 def _deliver(columns: Json, names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
-    """Write columns of one length as the options say; `names` is every name that the table holds."""
+    """Write columns of equal length according to the options; `names` holds all names in the table."""
     header, lines = list(columns), _lines(list(columns.values()))
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
@@ -149,7 +148,7 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
 
 
 def _given(fitted: Any, encoded: Any, predicted: Array, occasions: Index, targets: Array, column: str) -> Json:
-    """Predictions given the targets of the same occasion that are there, and their standard deviations."""
+    """Return predictions given the known targets of the same occasion, and their standard deviations."""
     places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
     k = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64)
     i = occasions[encoded.rows]
@@ -165,7 +164,7 @@ def _given(fitted: Any, encoded: Any, predicted: Array, occasions: Index, target
 
 
 def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of columns of one length, None where a value is masked; some rows at a time."""
+    """Yield the rows of columns of equal length, in blocks; masked values are None."""
     for first in range(0, len(columns[0]), formats.ROWS_AT_ONCE):
         yield from zip(*(column[first : first + formats.ROWS_AT_ONCE].tolist() for column in columns), strict=True)
 
@@ -176,7 +175,7 @@ def graph(
     model: cli.File,
     kind: Annotated[
         Literal["csv", "json", "graphml", "dot"],
-        "What to write: a table, or what programs that draw graphs read.",
+        "Format: a table (csv), or a format for programs that draw graphs.",
         {"names": ["--format"]},
     ] = "csv",
     output: Annotated[str | None, "File to write; standard output without it.", cli.OUTPUT] = None,
@@ -184,8 +183,8 @@ def graph(
     min_confidence: Annotated[float, "Leave out edges selected less often.", {"type": click.FloatRange(0, 1)}] = 0.0,
     show: Annotated[
         Literal["support", "relations", "edges"],
-        "The non-zeros of a penalised precision, or the pairs that can be told from chance: correlations (relations), "
-        "or partial correlations (edges).",
+        "The non-zeros of a penalised precision (support), or the significant pairs by correlations (relations) or by "
+        "partial correlations (edges).",
     ] = "support",
     level: Annotated[Literal["fitted", "relations", "edges"] | None, "Old name of --show.", {"hidden": True}] = None,
     fdr: Annotated[
@@ -201,9 +200,9 @@ def graph(
 ) -> None:
     r"""Write the task graph of a saved MODEL.
 
-    Weights are partial correlations between tasks; confidence, where it was measured, says how often stability
-    selection found the edge. How many of the pairs can be told from chance, and how many of those may be false, is said
-    on standard error; --show relations or edges writes these pairs, in CSV with intervals and p-values.
+    Weights are partial correlations between tasks. The confidence of an edge is its frequency in stability selection,
+    if that ran. The number of significant pairs, and the expected number of false ones, is printed on standard error;
+    --show relations or edges writes these pairs, in CSV with intervals and p-values.
 
     \b
     Examples:
@@ -236,7 +235,7 @@ def graph(
     found: Any = whole
     if show == "support":
         found = whole.threshold(min_weight, min_confidence)
-        if found.confidence is not None and found.n_edges < whole.n_edges:  # the others have 0
+        if found.confidence is not None and found.n_edges < whole.n_edges:  # Removed edges get the confidence 0.
             found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
     elif kind != "csv":
         found = whole.selected(fdr, show, fdr_method)
@@ -254,7 +253,7 @@ def inspect(
     answer: cli.Answer,
     all_tasks: Annotated[bool, "List all tasks and features.", {"names": ["--tasks"]}] = False,
 ) -> None:
-    r"""Show what a saved MODEL says about itself, after checking the whole file.
+    r"""Show the header of a saved MODEL, after a check of the whole file.
 
     \b
     Examples:
@@ -292,7 +291,7 @@ def _show(header: Json, all_tasks: bool) -> None:
 def report(
     *,
     model: cli.File,
-    data: Annotated[str | None, "Table to measure the model on; better rows that it has not seen.", cli.PATH] = None,
+    data: Annotated[str | None, "Table to measure the model on, preferably with new rows.", cli.PATH] = None,
     output: Annotated[str, "The page to write.", cli.OUTPUT] = "report.html",
 ) -> None:
     r"""Write one HTML page about a saved MODEL that needs no network.
@@ -310,10 +309,10 @@ def report(
     if data is not None:
         schema = _schema(fitted, model)
         if not schema.target:
-            raise click.UsageError("--data is given, and the model does not know its target's column; leave it out.")
+            raise click.UsageError("--data is given, but the model does not know its target's column; leave it out.")
         if schema.offset is not None:
             raise click.UsageError(
-                "--data is given, and the model has offsets, which the page knows not; leave it out."
+                "--data is given, but the model has offsets, which the page does not support; leave it out."
             )
         encoded = schema.encode(schema.read(data, with_target=True), with_target=True)
         rows = (encoded.features, encoded.target, np.asarray(encoded.tasks))
@@ -321,21 +320,21 @@ def report(
 
 
 def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None = None) -> Any:
-    """What the columns of a table mean to the model; those of offsets and tasks may have another name by now."""
+    """Return the schema of a table for the model; the columns of offsets and tasks may have new names."""
     schema, names = getattr(fitted, "table_", None), getattr(fitted, "feature_names_in_", None)
-    if schema is None and names is not None and hasattr(fitted, "tasks_"):  # fitted to a frame in Python
+    if schema is None and names is not None and hasattr(fitted, "tasks_"):  # It was fitted to a frame in Python.
         encoder = fitted.encoder_ or FeatureEncoder(tuple(ColumnSchema(name, None) for name in names))
         column = task or fitted.task_column
         if not isinstance(column, str):
-            raise click.UsageError(f"{model!r} was given its tasks beside the table; name their column with --task.")
+            raise click.UsageError(f"{model!r} got its tasks as a separate argument; name their column with --task.")
         schema = tables.TableSchema(column, "", encoder.columns, encoder.missing)
     if schema is None:
         raise ModelFileError(
-            f"{model!r} was fitted to an array, without names of columns, so it does not know what those of a table "
-            "mean; use mssl.load and the methods of the model."
+            f"{model!r} was fitted to an array without column names, so it cannot read the columns of a table; use "
+            "mssl.load and the methods of the model."
         )
     if task is not None and task in {column.name for column in schema.columns}:
-        raise click.UsageError(f"--task is {task!r}, a feature of the model; name the column that says the tasks.")
+        raise click.UsageError(f"--task is {task!r}, a feature of the model; name the column of the tasks.")
     if offset is not None and is_classifier(fitted):
         raise click.UsageError(f"--offset is {offset!r}; a model of labels takes none. Leave it out.")
     return replace(schema, offset=offset or schema.offset, task=task or schema.task)
