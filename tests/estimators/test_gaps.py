@@ -239,7 +239,7 @@ def test_what_cannot_be_conditioned_on_is_refused():
     model = MSSLRegressor(0.2, relation="residual", coef_penalty=0.1).fit(X, Y)
     with pytest.raises(DataError, match=r"shape \(40, 3\); give \(40, 4\)"):
         model.predict(X, known=Y[:, :3])
-    with pytest.raises(DataError, match="no number"):
+    with pytest.raises(DataError, match="not numbers"):
         model.predict(X, known=np.full(Y.shape, "a"))
     with pytest.raises(NotAlignedError, match="row weights differ"):
         MSSLRegressor(relation="residual").fit(X, with_gaps(Y), sample_weight=np.full(40, 2.0))
