@@ -481,7 +481,7 @@ def test_members_and_observation_are_different_netcdf_files(files, tmp_path):
     table = tmp_path / "d.csv"
     table.write_text("station,temp\na,1\n")
     told = refused(table)
-    assert "is no NetCDF file (it begins with b'station,')" in told
+    assert "is not a NetCDF file (it begins with b'station,')" in told
     assert "engine" not in told
     with pytest.raises(DataError, match="There is no file"):
         open_members([tmp_path / "nowhere.nc"])
@@ -584,7 +584,7 @@ def test_axes_hold_degrees_and_each_once():
     with pytest.raises(DataError, match="member has lon 0 twice"):
         combine({"member": around}, field(FINE), train=TRAIN, test=TEST)
     lost = field(FINE).assign_coords(lat=np.where(lat == lat[0], np.nan, lat))
-    with pytest.raises(DataError, match="lat of member holds what is no number"):
+    with pytest.raises(DataError, match="lat of member holds values that are not degrees"):
         combine({"member": lost}, field(FINE), train=TRAIN, test=TEST)
 
 

@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
     from mssl.climate.grids import Field, Members
 
-RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
-_KEPT = (0.8, 1.2)  # the share of the members' own change that an answer may keep without a warning
+RIVALS = ("climatology", "average", "best_member")  # baselines of a combination
+# An answer may keep this share of the members' own change without a warning. A mere safeguard: a narrower range would
+# warn of harmless differences.
+_KEPT = (0.8, 1.2)
 
 
 @dataclass(frozen=True, eq=False)
 class _Months:
-    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, and where these are.
+    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, with their coordinates.
 
-    The observation is NaN where it has gaps; means are then those of the months that are observed, for members too.
+    The observation may have gaps (NaN). All means, also those of the members, are then over the observed months.
     """
 
     X: Array
@@ -53,12 +55,12 @@ class _Months:
 
     @property
     def locations(self) -> Labels:
-        """Names of the locations, or their numbers."""
+        """Names of the locations, or their numbers if they have no names."""
         known = "location" in self.observed.coords
         return np.asarray(self.observed["location"].values if known else np.arange(self.y.shape[1]))
 
     def means(self, values: Array) -> Array:
-        """Month-of-year means of the training months that are observed, for every month."""
+        """Month-of-year means over the observed training months, for every month."""
         return month_means(values, self.months, self.train[:, None] & np.isfinite(self.y))
 
     def climatology(self) -> Array:
@@ -84,76 +86,78 @@ def combine(
 ) -> Dataset | tuple[Dataset, BaseEstimator]:
     r"""Combine an ensemble of climate models into one prediction, one task per location.
 
-    Every location k is a task, every model a feature. By default anomalies are combined: with the month-of-year means
-    of the training years, :math:`\bar y_{km}` of the observation and :math:`\bar x_{kjm}` of model j,
+    Every location k is a task and every model is a feature. By default the function combines anomalies. With the
+    month-of-year means of the training years, :math:`\bar y_{km}` of the observation and :math:`\bar x_{kjm}` of model
+    j, the prediction is
 
     .. math:: \hat y_k(t) = \bar y_{km(t)} + b_k + \sum_j w_{kj}\,\big(x_{kj}(t) - \bar x_{kjm(t)}\big).
 
-    The observation may have gaps: NaN, or months that it lacks, which is said aloud. Weights and means are learned from
-    the months that are observed (those of the members too, so that both are means of the same months), every month is
-    predicted, and errors are those of months that are observed. A location is left out where some month of the year is
-    observed less than twice in the training years (once for raw values). Folds that choose parameters hold out whole
-    years, in blocks.
+    The observation may have gaps: NaN, or missing months, for which there is a warning. Weights and means are learned
+    from the observed months. The means of the members are over these months too. The function predicts every month and
+    computes errors over the observed months. A location is left out if some month of the year is observed fewer than
+    two times in the training years (never, for raw values). Folds that choose parameters hold out blocks of whole
+    years.
 
-    A regression on months learns weather. Where members have weather of their own, its weights are small, and so is
-    the change that it projects: a warning says so where the members' mean change from training to testing is more than
-    two of its standard errors and less than 80 % or more than 120 % of it are kept.
+    A regression on months learns weather. If the members' weather is independent of the observed weather, the weights
+    are small, and the projected change is small too. There is a warning if the members' mean change from training to
+    testing is more than two of its standard errors, and the prediction keeps less than 80 % or more than 120 % of it.
 
     Parameters
     ----------
     ensemble : mapping of names to DataArrays, DataArray with an axis ``member``, or paths of NetCDF files
         The models, each on its own grid (lat, lon) and in its own calendar, or on an axis ``location``.
     observations : DataArray, Dataset or path
-        What was observed, on the grid or the locations of the answer.
+        The observation, which defines the grid or the locations of the result.
     train, test : (int, int)
         First and last year of training and of testing.
     variable : str, optional
-        Which variable to take from data sets.
+        Name of the variable in data sets.
     region : (west, east, south, north), optional
-        In degrees; west may be greater than east, across the date line.
+        Region in degrees; west may be greater than east, for a region across the date line.
     method : str, default="r-mssl"
         "p-mssl", "r-mssl" or the name of a preset.
     raw : bool, default=False
-        Combine the values themselves, as the paper does, instead of anomalies.
+        Whether to combine the values themselves, as the paper does, instead of anomalies.
     regrid : {"bilinear", "nearest"}, default="bilinear"
-        How models come to the observation's locations.
+        Interpolation of models to the observation's locations.
     land_only : bool, default=True
-        Leave out cells of a grid that lie at sea (locations are left as they are).
+        Whether to leave out grid cells at sea. Observations that are not on a grid keep all locations.
     estimator : estimator, optional
-        Instead of a method's name.
+        An estimator that replaces the method.
     return_model : bool, default=False
-        Return the fitted model too: its tasks are the locations, its features the members, and it takes and gives
-        what is combined, anomalies unless `raw`, of shapes (months, locations, members) and (months, locations).
+        Whether to return the fitted model too. Its tasks are the locations and its features the members. Its inputs and
+        outputs are anomalies (values if `raw`) of shapes (months, locations, members) and (months, locations).
 
     Returns
     -------
     xarray.Dataset, or (xarray.Dataset, estimator)
         ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
         ``intercept`` and ``rmse`` (location), and ``graph`` (location, other_location), the partial correlations
-        between locations; beyond 2000 locations its compressed rows, one after the other: ``graph`` (entry) with
-        ``other_location``, and ``graph_entries`` (location), how many entries a row has. ``change`` and
-        ``members_change`` (location) are the changes from the training years to those of testing, of the prediction
-        and of the members' mean. Where the observation is on a grid, so is the answer: (lat, lon) takes the place of
-        location, NaN in cells that were left out, in all but the graph, whose locations have coordinates
+        between locations. With more than 2000 locations, the compressed rows of the graph follow each other: ``graph``
+        (entry) with ``other_location``, and ``graph_entries`` (location), the number of entries per row. ``change`` and
+        ``members_change`` (location) are the changes from the training years to the years of testing, of the prediction
+        and of the members' mean. If the observation is on a grid, the result is on the same grid: (lat, lon) replaces
+        location, and cells that were left out are NaN. Only the graph keeps its locations, whose coordinates are
         ``location_lat`` and ``location_lon``.
 
-        Axes have the names, the values and the order that they have in the observation, so that
-        ``answer["prediction"] - observations`` has every month of testing, and ``xr.align`` with
-        ``join="exact"`` passes for the observation's months of testing in the region. Where the observation has
-        several values a month, the answer's times are first days of months, as are those of months that it lacks.
+        Axes have the same names, values and order as in the observation. So ``answer["prediction"] - observations`` has
+        every month of testing, and ``xr.align`` with ``join="exact"`` passes for the observation's months of testing in
+        the region. If the observation has several values per month, the times of the result are the first days of
+        months. Months that the observation lacks have their first day in both cases.
 
-        Errors of what the combination has to beat are beside its own (location): ``rmse_climatology``;
-        ``rmse_average``, of the members' mean after bias correction (each member's month-of-year means of the training
-        years replaced by the observation's); ``rmse_best_member``, of that member, corrected in the same way, whose
-        error over all locations is lowest in the training years; and ``rmse_raw_average``, of the members' mean with
-        their biases left in. The attributes tell the same figures over all locations; the gains over the first three
-        (``gain_over_average`` and the like: the share of the rival's error that is gone) with their standard errors
-        (``…_se``, paired: a jackknife over the years of testing, NaN for a single year); how many locations were left
-        out: at sea, too seldom observed, without some value of a member; how many values of the observation are
-        missing at the others, in training and in testing (``missing_train``, ``missing_test``); the sum of the weights
-        (``weights_sum``, mean over locations); the members' change over all locations and its standard error
-        (``members_change``, ``members_change_se``), the share of it that the answer keeps (``change_kept``), and the
-        warning, where there is one (``comment``).
+        The errors of the baselines are (location): ``rmse_climatology``; ``rmse_average``, of the members' mean after
+        bias correction (which replaces each member's month-of-year means of the training years by the observation's);
+        ``rmse_best_member``, of the member with the lowest error over all locations in the training years, corrected in
+        the same way; and ``rmse_raw_average``, of the members' mean without correction.
+
+        The attributes hold the same errors over all locations; the gains over the first three baselines
+        (``gain_over_average`` etc., the relative reductions of the baselines' errors) with their standard errors
+        (``…_se``, from a paired jackknife over the years of testing, NaN for a single year); the numbers of locations
+        left out because they are at sea, observed too seldom, or lack values of a member; the numbers of values that
+        the observation lacks at the other locations in training and in testing (``missing_train``, ``missing_test``);
+        the sum of the weights (``weights_sum``, mean over locations); the members' change over all locations and its
+        standard error (``members_change``, ``members_change_se``), the share of it that the result keeps
+        (``change_kept``), and the warning, if there is one (``comment``).
 
     References
     ----------
@@ -193,7 +197,7 @@ def combine(
     changes, kept = _changes(change, data)
     answer = errors.merge(changes).merge(_found(model, data.locations))
     figures |= {"weights_sum": float(answer["weights"].sum("member").mean()) if "weights" in answer else np.nan, **kept}
-    if not isinstance(model, AverageModel | BestMember | Climatology):  # which learn no weights
+    if not isinstance(model, AverageModel | BestMember | Climatology):  # These learn no weights.
         figures |= _comment(kept, units, raw)
     for name, values in answer.data_vars.items():
         values.attrs["units"] = "1" if name.startswith(("weights", "graph")) else units or "1"
@@ -224,11 +228,11 @@ def month_means(values: Array, months: Index, known: Mask) -> Array:
     Parameters
     ----------
     values : ndarray of shape (n, …)
-        One row a month.
+        Values with one row per month.
     months : ndarray of shape (n,)
         Months since year 0 (or any January).
     known : ndarray of bool of shape (n,) or (n, K)
-        The rows to take means over, for all columns or for each.
+        The rows that enter the means, for all columns or for each column.
     """
     known = known.reshape(known.shape + (1,) * (values.ndim - known.ndim))
     means = np.empty_like(values)
@@ -246,7 +250,7 @@ def month_means(values: Array, months: Index, known: Mask) -> Array:
 def _observed(
     given: DataArray, region: tuple[float, float, float, float] | None, land_only: bool
 ) -> tuple[DataArray, tuple[Array, Array] | None, int]:
-    """The observation by months and locations, latitudes and longitudes of its grid (or None), and cells at sea."""
+    """The observation by months and locations, its grid (or None), and the number of cells at sea."""
     data = grids.select_region(grids.pick(given, None, "The observation", turned=False), region)
     grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
     data = grids.to_locations(data)
@@ -255,7 +259,7 @@ def _observed(
         data = grids.on_land(data)
     if not data.sizes["location"]:
         raise DataError(
-            "No location lies in the region and on land; give another region, or keep the sea (--all-cells)."
+            "No location lies in the region and on land; give another region, or keep the sea (land_only=False)."
         )
     return grids.monthly(data), grid, cells - data.sizes["location"]
 
@@ -268,8 +272,8 @@ def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> No
         raise refused("test", test, f"give years that do not overlap with train, which is {train}")
     if train[0] == train[1] and not raw:
         remedy = (
-            "The months of a single year are their own means, so that no anomaly is left to learn from; raw values "
-            "(raw=True, --raw) can be combined."
+            "The months of a single year are their own means, so all anomalies are zero; raw values (raw=True) can be "
+            "combined."
         )
         raise refused("train", train, "give two years or more", remedy)
 
@@ -277,10 +281,10 @@ def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> No
 def _align(
     observed: DataArray, fields: dict[str, DataArray], train: tuple[int, int], test: tuple[int, int], raw: bool
 ) -> _Months:
-    """Observation and members at all months of training and testing, at the locations that can be learned."""
+    """Align observation and members at all months of training and testing, at locations with enough values."""
     wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
     learning = np.arange(len(wanted)) < 12 * (train[1] + 1 - train[0])
-    least = 1 if raw else 2  # a single value is its own mean, its anomaly 0
+    least = 1 if raw else 2  # The anomaly of a single value is 0.
     for name, field in {**fields, "The observation": observed}.items():
         absent = np.setdiff1d(wanted, field["time"].values)
         if not len(absent):
@@ -312,7 +316,7 @@ def _align(
 
 
 def _linear(model: BaseEstimator) -> BaseEstimator:
-    """The model; one that would choose its features has the members themselves, each with one weight."""
+    """The model, whose features are the members themselves, each with one weight."""
     known = model.get_params()
     for name in {"features", "estimator__features"} & known.keys():
         if known[name] == "auto":
@@ -323,13 +327,13 @@ def _linear(model: BaseEstimator) -> BaseEstimator:
 
 
 def _with_neighbours(model: BaseEstimator, data: _Months, *, gridded: bool) -> BaseEstimator:
-    """The model; one that needs a graph of locations and has none gets the cells beside each, or the four nearest."""
+    """Give a model that needs a graph of locations the neighbouring cells, or the four nearest locations."""
     place = lacks_graph(model)
     if place is None:
         return model
     if not {"lat", "lon"} <= set(data.observed.coords):
         raise DataError(
-            "The observation has no lat and lon of its locations, so that their neighbours are unknown; add them."
+            "The observation has no lat and lon of its locations, so their neighbours are unknown; add them."
         )
     places = np.column_stack([data.observed["lat"].values, grids.around(data.observed["lon"].values)])
     nearest = {} if gridded else {f"{place}__nearest": min(4, len(places) - 1)}
@@ -337,7 +341,7 @@ def _with_neighbours(model: BaseEstimator, data: _Months, *, gridded: bool) -> B
 
 
 def _predict(model: BaseEstimator, data: _Months, raw: bool) -> tuple[Array, Array]:
-    """Fit on the training months and predict the others, on anomalies or raw values; and the change between them."""
+    """Fit the training months and predict the others, with anomalies or raw values; also return the change."""
     if isinstance(model, Climatology) and model.month is None:
         return data.climatology(), np.zeros(data.y.shape[1])
     X_means = 0.0 if raw else data.means(data.X)
@@ -350,23 +354,23 @@ def _predict(model: BaseEstimator, data: _Months, raw: bool) -> tuple[Array, Arr
             f"The observation does not vary in the training period {first}:{last} at any of the {y.shape[1]} "
             "locations, so there is nothing to learn; choose other training years, or check the variable."
         )
-    # Months that follow each other are alike: folds are blocks of whole years.
+    # Neighbouring months are correlated, so folds are blocks of whole years.
     order = {"order": data.months[data.train] // 12} if has_fit_parameter(model, "order") else {}
     model.fit(X[data.train], known, tasks=data.locations, **order)
     fitted = getattr(model, "best_estimator_", model)
-    if len(getattr(fitted, "features_", ())) == len(data.members):  # as they come; an array has no names for them
+    if len(getattr(fitted, "features_", ())) == len(data.members):  # An array has no names for them.
         fitted.features_ = np.array(data.members, dtype=object)
     fitted = np.asarray(model.predict(X))
     return fitted[~data.train] + y_means[~data.train], _change(fitted, data.train)
 
 
 def _change(values: Array, train: Mask) -> Array:
-    """From the mean of the training months to that of the others; both are of whole years."""
+    """Change from the mean of the training months to the mean of the others; both are whole years."""
     return np.asarray(values[~train].mean(axis=0) - values[train].mean(axis=0))
 
 
 def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
-    """What is projected at each location, what the members project; and the figures over all locations."""
+    """The projected changes of prediction and members at each location, and the changes over all locations."""
     from xarray import Dataset
 
     of_members = _change(data.X, data.train)
@@ -384,43 +388,44 @@ def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
 
 
 def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[str, str]:
-    """The warning that the members' change is not kept, where it is not."""
+    """Warn if the prediction does not keep the members' change, and return the warning as a comment."""
     change, error, kept = (figures[name] for name in ("members_change", "members_change_se", "change_kept"))
-    # The error is the larger of two: over years, which knows of weather that all members have (nudged runs) or a single
-    # one, and over members. Without forced change 13 of 400 ensembles are beyond two of it (30 years and 10, ten
-    # members), 28 where members share most of their weather; by the error over members alone 26 and 339.
+    # The standard error is the larger one of two: that over years, which includes weather that all members share
+    # (nudged runs) or that of a single member, and that over members. Without forced change, 13 of 400 ensembles are
+    # beyond two standard errors (30 and 10 years, ten members), and 28 if the members share most of their weather. With
+    # the standard error over members alone, 26 and 339 are.
     if not abs(change) > MARGIN * error or _KEPT[0] <= kept <= _KEPT[1]:
         return {}
     size, factor = f"{change:+.3g} ± {error:.2g} {units or ''}".strip(), round(kept, 2) + 0.0  # no −0
-    told = (
+    message = (
         f"The combination keeps {factor:.0%} of the members' own change from training to testing ({size}). "
-        f"A regression on monthly {'values' if raw else 'anomalies'} learns weather, so that the projected change is "
+        f"A regression on monthly {'values' if raw else 'anomalies'} learns weather, so the projected change is "
         f"{'damped' if kept < 1 else 'inflated'} by a factor of {factor:g}; method='average-model' keeps it."
     )
-    warn(told)
-    return {"comment": told}
+    warn(message)
+    return {"comment": message}
 
 
 def _named(axes: str | tuple[str, ...], values: Any, text: str) -> tuple[Any, Any, dict[str, str]]:
-    """Values along axes as xarray takes them, with what they are."""
+    """Values along axes in the form that xarray takes, with their long name."""
     return axes, values, {"long_name": text}
 
 
 def _rmse(errors: Array, axis: int | None = None) -> Array:
-    """Root of the mean square of the errors that are known; NaN where none is."""
+    """Root of the mean square of the known errors; NaN if no error is known."""
     count = np.isfinite(errors).sum(axis=axis)
     return np.asarray(np.sqrt(np.nansum(errors**2, axis=axis) / np.where(count, count, np.nan)))
 
 
 def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float | str]]:
-    """Series and root mean square errors per location; and the figures over all locations.
+    """Series and root mean square errors per location, and the errors over all locations.
 
-    The best member is chosen on the training years, since nobody knows which one will be best later.
+    The best member is chosen on the training years, because a choice on later years could not be made in practice.
     """
     from xarray import Dataset
 
     truth, climatology = data.y[~data.train], data.climatology()
-    corrected = data.X - data.means(data.X) + data.means(data.y)[:, :, None]  # the members' biases taken out
+    corrected = data.X - data.means(data.X) + data.means(data.y)[:, :, None]  # without the members' biases
     of_members = np.nanmean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
     best = int(np.argmin(of_members))
     series = {
@@ -448,24 +453,24 @@ def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float 
 
 
 def _gain(errors: Array, rival: Array, years: Index) -> tuple[float, float]:
-    """The share of the rival's error that is gone, and its standard error.
+    """The relative reduction of the rival's error, and its standard error.
 
-    The jackknife leaves out whole years, at all locations: months that follow each other, and places, are not
-    independent. It is paired, since both errors lack the same years.
+    The jackknife leaves out whole years at all locations, because neighbouring months and locations are not
+    independent. It is paired: both errors lack the same years.
     """
     every = np.unique(years[np.isfinite(errors).any(axis=1)])
     if not len(every):
         return float("nan"), float("nan")
     squares = np.array([[np.nansum(values[years == year] ** 2) for year in every] for values in (errors, rival)])
-    mine, theirs = squares @ np.vstack([np.ones(len(every)), 1.0 - np.eye(len(every))]).T  # all years, and without each
-    ratio = mine / np.where(theirs > 0, theirs, 1.0)  # a rival without errors: 0 for no error, −∞ for any
+    mine, theirs = squares @ np.vstack([np.ones(len(every)), 1.0 - np.eye(len(every))]).T  # all years, and all but one
+    ratio = mine / np.where(theirs > 0, theirs, 1.0)  # Over a rival without errors the gain is 0 or −∞.
     gone, *without = np.where(theirs > 0, 1.0 - np.sqrt(ratio), np.where(mine > 0, -np.inf, 0.0))
     known = len(every) > 1 and bool(np.isfinite(without).all())
     return float(gone), float(np.sqrt((len(every) - 1) * np.var(without))) if known else float("nan")
 
 
 def _found(model: BaseEstimator, locations: Labels) -> Dataset:
-    """Weights and graph of a fitted model, as far as it has them."""
+    """Weights and graph of a fitted model, if it has them."""
     from xarray import Dataset
 
     found, graph = Dataset(), getattr(model, "graph_", None)
@@ -486,7 +491,7 @@ def _found(model: BaseEstimator, locations: Labels) -> Dataset:
 
 
 def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
-    """The answer with the observation's coordinates, and what the CF conventions want to be said of them."""
+    """Add the observation's coordinates to the result, with the attributes that the CF conventions require."""
     axes = {axis: given[name] for axis, name in grids.given_names(given).items() if name in given.coords}
     time, same = grids.times_of(axes["time"], data.months[~data.train])
     about = grids.axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
@@ -512,11 +517,11 @@ def to_dataset(bunch: Bunch, *, calendar: str = "standard", units: str = "degC")
     Parameters
     ----------
     bunch : Bunch
-        From ``load_climate`` or ``make_climate_like``, in the aligned layout.
+        Data set from ``load_climate`` or ``make_climate_like``, in the aligned layout.
     calendar : str, default="standard"
         Calendar of the time axis, such as "noleap" or "360_day".
     units : {"degC", "K"}
-        Units to write.
+        Units of the result.
 
     Returns
     -------
@@ -558,9 +563,9 @@ def write_dataset(data: Field, path: str | Path) -> Path:
     Parameters
     ----------
     data : xarray.Dataset
-        Such as :func:`combine` returns.
+        The data set, such as the result of :func:`combine`.
     path : str or Path
-        The file.
+        Path of the file.
     """
     try:
         with tempfile.TemporaryDirectory() as folder, atomic(path) as stream:
@@ -577,19 +582,19 @@ def write_dataset(data: Field, path: str | Path) -> Path:
 
 
 def plot_combination(answer: Dataset, *, coast: bool = True) -> NDArray[np.object_]:
-    """Draw maps of what :func:`mssl.climate.combine` returns: gains at each location, and the member of most weight.
+    """Draw maps of a result of :func:`mssl.climate.combine`: gains per location, and the member of largest weight.
 
-    A gain is the share of a rival's error that is gone, in blue, or added, in orange; both maps have one scale. Where
-    nothing was observed in the years of testing there are no gains: drawn are the changes from the training years, of
-    the combination and of the members' mean, a rise in orange. Cells of a grid are drawn as cells, other locations as
-    points.
+    A gain is the relative reduction of a rival's error; reductions are blue and increases orange. Both maps have the
+    same scale. If nothing was observed in the years of testing, the maps show the changes from the training years
+    instead, of the combination and of the members' mean, with a rise in orange. Grid cells are drawn as cells, other
+    locations as points.
 
     Parameters
     ----------
     answer : xarray.Dataset
-        Of :func:`mssl.climate.combine`, with latitudes and longitudes.
+        Result of :func:`mssl.climate.combine`, with latitudes and longitudes.
     coast : bool
-        Draw coastlines (needs global-land-mask).
+        Whether to draw coastlines (needs global-land-mask).
 
     Returns
     -------
@@ -633,7 +638,7 @@ def plot_combination(answer: Dataset, *, coast: bool = True) -> NDArray[np.objec
 
 
 def _on_map(field: DataArray, places: dict[str, str]) -> Array:
-    """Values as they lie on a map: latitudes down, longitudes across, where there is a grid."""
+    """Values for a map; on a grid, latitudes are rows and longitudes are columns."""
     grid = field.transpose(places["lat"], places["lon"]) if field.ndim == 2 else field
     return np.asarray(grid.values, dtype=float)
 

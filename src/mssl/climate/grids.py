@@ -1,4 +1,4 @@
-"""Bringing climate data together: names of axes, longitudes, units, calendars, grids, land."""
+"""Unifying climate data: names of axes, longitudes, units, calendars, grids, land."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ DEGREES = {
     "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"},
 }
 _DATES = re.compile(r"_\d{4,8}-\d{4,8}$")
-SAME = 1e-6  # degrees within which two latitudes or longitudes are one: 0.1 m, beyond what files of doubles differ by
+# Latitudes or longitudes within this number of degrees (0.1 m) are the same. It is larger than the rounding errors in
+# files of doubles, and smaller than the distance of any two cells. A mere safeguard.
+SAME = 1e-6
 
 
 def open_members(paths: Iterable[str | Path], variable: str | None = None) -> dict[str, DataArray]:
-    """Open NetCDF files lazily, one member per name; files of one member that follow in time are joined.
+    """Open NetCDF files lazily, one member per name; consecutive files of a member are joined in time.
 
     Parameters
     ----------
     paths : iterable of paths
-        ``tas_Amon_MODEL_historical_r1i1p1_185001-194912.nc`` and the like; the dates at the end are left out of the
-        member's name.
+        Paths such as ``tas_Amon_MODEL_historical_r1i1p1_185001-194912.nc``. The member's name is the file's name
+        without the dates at its end.
     variable : str, optional
-        Which variable to take; needed where a file has several.
+        Name of the variable; needed if a file has several.
 
     Returns
     -------
@@ -62,25 +64,25 @@ def open_members(paths: Iterable[str | Path], variable: str | None = None) -> di
 
 
 def _same(*axes: DataArray) -> float:
-    """How far latitudes or longitudes of these axes may be apart and mean the same: single precision rounds more."""
+    """The largest distance of equal latitudes or longitudes on these axes; it is larger for single precision."""
     return max([SAME, *(360 * float(np.finfo(axis.dtype).eps) for axis in axes if axis.dtype.kind == "f")])
 
 
 def open_field(path: str | Path, variable: str | None = None) -> DataArray:
-    """One variable of a NetCDF file, lazily, with the axes that the file has."""
+    """Open one variable of a NetCDF file lazily, with the file's own axes."""
     xarray = require("xarray", "climate", "Reading climate files")
     require("dask", "climate", "Reading climate files piece by piece")
-    # NetCDF's own library believes the counts in the head of a classic file, and damaged ones keep it busy for ever.
+    # NetCDF's own library trusts the counts in the header of a classic file, and may hang on a damaged file.
     engine = "scipy" if _begins(Path(path)).startswith((b"CDF\x01", b"CDF\x02")) else None
     try:
         data = xarray.open_dataset(path, chunks={}, engine=engine)
-    except Exception as error:  # whatever damage makes of a file, in xarray or in the library that reads it
+    except Exception as error:  # A damaged file can cause any error in xarray or in the library that reads it.
         raise DataError(_unreadable(Path(path), error)) from error
     return choose(data, variable, str(path))
 
 
 def loaded(data: DataArray, source: str) -> DataArray:
-    """A DataArray with its values in memory; damage that is met only now is told."""
+    """Load the values of a DataArray into memory; damage that shows only then raises DataError."""
     try:
         return data.load()
     except (RuntimeError, OSError) as error:
@@ -88,17 +90,17 @@ def loaded(data: DataArray, source: str) -> DataArray:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    """Why a file cannot be opened: it is absent, it is of another kind, or the message of xarray."""
+    """Explain why a file cannot be opened: it is absent, or of another kind, or xarray's own message."""
     if not path.exists():
         return f"There is no file {str(path)!r}; give the path of a NetCDF file."
     begins = _begins(path)
     if path.is_file() and not begins.startswith((b"CDF", b"\x89HDF")):
-        return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
+        return f"{str(path)!r} is not a NetCDF file (it begins with {begins!r}); give files written as NetCDF."
     return f"{str(path)!r} cannot be read as NetCDF ({error}); write it again."
 
 
 def _begins(path: Path) -> bytes:
-    """The first bytes of a file; none where there is no file."""
+    """The first bytes of a file; empty if there is no file."""
     if not path.is_file():
         return b""
     with path.open("rb") as stream:
@@ -106,7 +108,7 @@ def _begins(path: Path) -> bytes:
 
 
 def reject_observation(members: Iterable[str | Path], observations: str | Path) -> None:
-    """Raise where the observation's file is among the members, which would then predict themselves."""
+    """Raise if the observation's file is among the members, because the observation would then predict itself."""
     for path in map(Path, members):
         if path.exists() and Path(observations).exists() and path.samefile(observations):
             raise DataError(
@@ -116,7 +118,7 @@ def reject_observation(members: Iterable[str | Path], observations: str | Path) 
 
 
 def choose(data: Field, variable: str | None, source: str) -> DataArray:
-    """The variable that is asked for (or the only one with a time axis) as a DataArray, as it was given."""
+    """The named variable (or the only one with a time axis) as a DataArray, unchanged."""
     if not hasattr(data, "data_vars"):
         return data
     names = [name for name in data.data_vars if any(axis in data[name].dims for axis in ("time", *_AXES["time"]))]
@@ -124,21 +126,21 @@ def choose(data: Field, variable: str | None, source: str) -> DataArray:
     if chosen is None or chosen not in data.data_vars:
         asked = "several variables or none" if variable is None else f"no variable {variable!r}"
         raise DataError(
-            f"{source} has {asked}; name one of {listing([str(name) for name in names])} (that of the observation may "
-            "have a name of its own, observed_variable)."
+            f"{source} has {asked}; name one of {listing([str(name) for name in names])} (the observation's variable "
+            "may have another name, observed_variable)."
         )
     return data[chosen]
 
 
 def given_names(data: Field) -> dict[str, str]:
-    """What the axes time, lat and lon are called in a DataArray as it was given, as far as it has them."""
+    """The given names of the axes time, lat and lon, for those that the data have."""
     known = {*data.dims, *data.coords}
     found = {axis: [name for name in (axis, *others) if name in known] for axis, others in _AXES.items()}
     return {axis: names[0] for axis, names in found.items() if names}
 
 
 def pick(data: Field, variable: str | None, source: str, *, turned: bool = True) -> DataArray:
-    """The variable that is asked for, with axes named time, lat and lon; turned, longitudes rise from −180 to 180."""
+    """The named variable with axes time, lat and lon; with ``turned``, longitudes rise from −180 to 180."""
     data = choose(data, variable, source)
     data = data.rename({name: axis for axis, name in given_names(data).items() if name != axis})
     if "time" not in data.dims:
@@ -154,9 +156,9 @@ def pick(data: Field, variable: str | None, source: str, *, turned: bool = True)
 
 
 def _check_degrees(axis: DataArray, source: str) -> None:
-    """Raise for latitudes or longitudes that are no numbers, or of a grid that has one of them twice."""
+    """Raise if latitudes or longitudes are not numbers, or if a grid has one of them twice."""
     if axis.dtype.kind not in "fiu" or not np.isfinite(axis.values).all():
-        raise DataError(f"{axis.name} of {source} holds what is no number of degrees; write the file again.")
+        raise DataError(f"{axis.name} of {source} holds values that are not degrees; write the file again.")
     values = np.sort(np.ravel(around(axis.values) if axis.name == "lon" else axis.values))
     twice = values[1:][np.diff(values) <= SAME]
     if axis.dims == (axis.name,) and len(twice):
@@ -164,12 +166,12 @@ def _check_degrees(axis: DataArray, source: str) -> None:
 
 
 def around(lon: DataArray) -> DataArray:
-    """Longitudes from −180 to 180; what lies below 180 by rounding is at −180, as 180 is."""
+    """Longitudes from −180 to 180; 180, and numbers that rounding puts just below it, become −180."""
     return (lon + 180.0 + SAME) % 360.0 - 180.0 - SAME
 
 
 def to_units(data: DataArray, units: str | None, source: str) -> DataArray:
-    """The data in the units of the observation: K and °C are converted, every other difference raises."""
+    """Convert data to the units of the observation; only K and °C can be converted, other differences raise."""
     given = data.attrs.get("units")
     if given in _ZEROS and units in _ZEROS:
         return data if _ZEROS[given] == _ZEROS[units] else data + (_ZEROS[given] - _ZEROS[units])
@@ -182,16 +184,16 @@ def to_units(data: DataArray, units: str | None, source: str) -> DataArray:
 
 
 def _months_of(times: DataArray) -> Index:
-    """Months since year 0, whatever the calendar."""
+    """Months since year 0, for all calendars."""
     if not hasattr(times, "dt") or times.dtype.kind not in "MO":
         raise DataError("The time axis holds no dates; give it units such as 'days since 1850-01-01'.")
     return np.asarray((times.dt.year * 12 + times.dt.month - 1).values, dtype=np.int64)
 
 
 def times_of(times: DataArray, months: Index) -> tuple[Labels, bool]:
-    """The time that an axis gives to each of some months in a row, and True; first days and False for several a month.
+    """Times of consecutive months: those of the axis and True, or first days and False.
 
-    A month that the axis lacks has its first day in any case.
+    First days are used if the axis has several times per month, and for months that the axis lacks.
     """
     xarray = require("xarray", "climate", "Climate data")
     how = {"calendar": times.dt.calendar, "use_cftime": times.dtype.kind == "O"}
@@ -206,7 +208,7 @@ def times_of(times: DataArray, months: Index) -> tuple[Labels, bool]:
 
 
 def monthly(data: DataArray) -> DataArray:
-    """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
+    """Means of every calendar month, on an integer axis of months since year 0, for all calendars."""
     months = _months_of(data["time"])
     data = data.assign_coords(time=months)
     if len(np.unique(months)) == len(months):
@@ -215,7 +217,7 @@ def monthly(data: DataArray) -> DataArray:
 
 
 def select_region(data: DataArray, region: tuple[float, float, float, float] | None) -> DataArray:
-    """The cells or locations inside (west, east, south, north); west may lie east of east, across the date line."""
+    """Cells or locations inside (west, east, south, north); a region may cross the date line (west > east)."""
     if region is None:
         return data
     west, east, south, north = region
@@ -230,7 +232,7 @@ def select_region(data: DataArray, region: tuple[float, float, float, float] | N
 
 
 def to_locations(data: DataArray) -> DataArray:
-    """Grid cells (or locations as they are) on one axis ``location``, with lat and lon beside it."""
+    """Grid cells on one axis ``location``, with coordinates lat and lon; locations are returned unchanged."""
     if "location" in data.dims:
         return data.transpose("time", "location")
     if not {"lat", "lon"} <= set(data.dims):
@@ -252,13 +254,13 @@ def on_land(data: DataArray) -> DataArray:
 
 
 def axis_attributes(axis: str, given: DataArray) -> dict[str, str]:
-    """What is said of an axis of the answer: what the observation says of it, and what the CF conventions ask for."""
+    """Attributes of an axis of the result: those of the observation, and those that the CF conventions require."""
     own = {name: text for name, text in given.attrs.items() if name not in ("bounds", "climatology")}
     return {**(DEGREES.get(axis) or {"standard_name": "time"}), **own}
 
 
 def on_grid(data: Dataset, lat: Array, lon: Array) -> Dataset:
-    """What has one value a location as maps over (lat, lon), NaN elsewhere; what relates locations stays as it is."""
+    """Fields with one value per location as maps over (lat, lon), NaN elsewhere; the graph keeps its locations."""
     axes = {"lat": lat, "lon": lon}
     mapped = [name for name, field in data.items() if "location" in field.dims and not name.startswith("graph")]
     flat = data[mapped].drop_vars("location").set_index(location=list(axes))
@@ -270,7 +272,7 @@ def on_grid(data: Dataset, lat: Array, lon: Array) -> Dataset:
 
 
 def to_cells(data: DataArray, places: DataArray, method: str, source: str) -> DataArray:
-    """Model output at the observation's locations: bilinear or nearest on its own grid, or location by location."""
+    """Model output at the observation's locations: interpolated from the model's grid, or selected by name."""
     if "location" in data.dims:
         if "location" not in data.coords or "location" not in places.coords:
             return data.transpose("time", "location")
@@ -282,7 +284,7 @@ def to_cells(data: DataArray, places: DataArray, method: str, source: str) -> Da
             )
         return data.sel(location=places["location"].values).transpose("time", "location")
     if not {"lat", "lon"} <= set(data.dims) or "lat" not in places.coords:
-        raise DataError(f"{source} is on a grid; give lat and lon of the observation's locations, to compare them.")
+        raise DataError(f"{source} is on a grid; give lat and lon of the observation's locations to compare them.")
     grid = _around_the_globe(data.sortby("lat"))
     first, near = float(grid["lon"][0]), _same(grid["lon"], places["lon"])
     wanted = {
@@ -297,9 +299,9 @@ def to_cells(data: DataArray, places: DataArray, method: str, source: str) -> Da
 
 
 def _around_the_globe(data: DataArray) -> DataArray:
-    """A grid that begins after its widest gap, so that no region is cut at the date line.
+    """Turn a grid so that it begins after its widest gap; no region is then cut at the date line.
 
-    A global grid has its first and last columns repeated, so that no cell lies outside.
+    The first and the last column of a global grid are repeated, so that no cell lies outside.
     """
     xarray = require("xarray", "climate", "Climate data")
     lon = data["lon"].values
