@@ -1,8 +1,8 @@
 """Figures of fitted models and task graphs with matplotlib (extra ``plot``).
 
-Every function takes ``ax=None`` and returns the axes (:func:`plot_effects` draws several and returns all). Without
-`ax` it makes a figure, which ``plt.show()`` shows where pyplot is in use; save it with ``ax.figure.savefig(…)``. Each
-takes plain data, or a fitted model.
+Every function takes ``ax=None`` and returns the axes (:func:`plot_effects` draws several and returns all of them).
+Without `ax` it makes a new figure. ``plt.show()`` shows the figure if pyplot is in use, and ``ax.figure.savefig(…)``
+saves it. The functions take plain data or a fitted model.
 
 Examples
 --------

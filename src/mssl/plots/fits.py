@@ -18,14 +18,16 @@ from mssl.graph.task_graph import TaskGraph
 from mssl.plots import support
 from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, as_names, axes, drawn, name_ticks, numbers
 
-_COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
-_NAMED = 60  # lines of names below each other that can be read: of a forest plot, of gains
-MOST_LINES = 600  # curves of a kind in a figure (tasks in all panels, stable edges, others): more cannot be followed
+# The colours of a heat map end at this quantile of the non-zero coefficients, so that a few large ones do not hide the
+# others.
+_COEF_SHARE = 0.99
+_NAMED = 60  # A forest plot or a plot of gains has at most this many rows with names, so that they stay readable.
+MOST_LINES = 600  # A figure has at most this many curves of a kind; more curves could not be told apart.
 Names = list[object]
 
 
 class Stability(NamedTuple):
-    """Selection frequencies (L, E) of edges along a path: ``ends`` is (E, 2), or None where edges are not named."""
+    """Selection frequencies (L, E) of edges along a path; ``ends`` is (E, 2), or None if the edges have no names."""
 
     lambdas: Array
     frequencies: Array
@@ -44,7 +46,7 @@ def plot_coefficients(
     level: float = 0.9,
     per: str = "unit",
 ) -> Axes:
-    """Draw coefficients, tasks down (by community where there is a graph), features across; or with their intervals.
+    """Draw coefficients as a heat map of tasks (by community, if there is a graph) and features, or with intervals.
 
     Parameters
     ----------
@@ -52,16 +54,17 @@ def plot_coefficients(
     ax : matplotlib Axes, optional
     tasks, features : K and d names, optional
     label : str
-        What the colours or lengths show.
+        Name of the drawn values.
     kind : {"heat", "forest"}
-        A heat map, or one line for each weight with its interval (of models that have ``coef_std_``), feature by
-        feature. A forest shows the 60 weights of the features that are largest on average, times the spread of their
-        columns where the model knows it.
+        A heat map, or ("forest") one line per weight with its interval, grouped by feature, for models that have
+        ``coef_std_``. A forest shows 60 weights, those of the features with the largest mean |weight| (times the
+        standard deviation of the column, if the model knows it).
     level : float
-        Of the intervals.
+        Probability of the intervals.
     per : {"unit", "spread", "largest"}
-        What a coefficient is the change for: one unit of its column, or one standard deviation of it in training, which
-        makes columns of different units comparable; or its share of the largest coefficient of its column.
+        Scale of the coefficients. "unit" draws the change per unit of the column. "spread" draws the change per
+        standard deviation of the column in training, so that columns of different units can be compared. "largest"
+        draws the share of the column's largest coefficient.
     """
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
     K, d = values.shape
@@ -95,7 +98,7 @@ def plot_coefficients(
 def _forest(
     ax: Axes | None, values: Array, half: Array | None, names: tuple[Names, Names], label: str, sizes: Array
 ) -> Axes:
-    """Weights with half widths of intervals, one line each, grouped by feature: those of the largest sizes."""
+    """Draw the largest weights with half widths of their intervals, one line per weight, grouped by feature."""
     d, rows = len(sizes), min(len(values), _NAMED)
     shown = np.sort(np.argsort(-sizes, kind="stable")[: max(1, _NAMED // len(values))])
     j, k = (places.ravel() for places in np.meshgrid(shown, np.arange(rows), indexing="ij"))
@@ -115,7 +118,7 @@ def _forest(
 
 
 def most_relevant(model: Any, most: int = 6) -> list[str]:
-    """The columns that move a model's predictions most, in falling order, without those that move nothing."""
+    """The columns that change a model's predictions most, in falling order; columns without effect are left out."""
     relevance = model.column_relevance()
     names = sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])
     return names[:most]
@@ -130,16 +133,16 @@ def plot_effects(
     ----------
     model : fitted model with ``partial_effect``
     features : sequence of columns, optional
-        By default those that move the predictions most.
+        Columns to draw; by default those that change the predictions most.
     tasks : sequence of task names, optional
-        Tasks whose curves are drawn; by default all, up to 600 curves in all.
+        Tasks whose curves are drawn; by default all tasks, up to 600 curves in total.
     most : int
-        Columns that are drawn at most where `features` does not say which.
+        Largest number of columns, if `features` is not given.
 
     Returns
     -------
     ndarray of matplotlib Axes
-        One for each column; save the figure with ``axes[0].figure.savefig(…)``.
+        One axes per column; save the figure with ``axes[0].figure.savefig(…)``.
 
     Examples
     --------
@@ -156,7 +159,7 @@ def plot_effects(
     check_whole_number("most", most, low=1)
     chosen = most_relevant(model, most) if features is None else list(features)
     if not chosen:
-        raise DataError("No column moves the predictions, so there is no effect to draw; name columns with features=.")
+        raise DataError("No column moves the predictions, so there is no effect to draw; give columns with features=.")
     names = list(model.tasks_)[: MOST_LINES // len(chosen)] if tasks is None else list(tasks)
     across = min(3, len(chosen))
     down = -(-len(chosen) // across)
@@ -172,7 +175,7 @@ def plot_effects(
 
 
 def curves(model: Any, feature: object, tasks: Sequence[object]) -> tuple[Any, Array]:
-    """The partial effect of a column that all tasks share, and each task's own (K, n)."""
+    """The partial effect of a column for the mean of all tasks, and for each task (K, n)."""
     return model.partial_effect(feature), np.stack([model.partial_effect(feature, task).effect for task in tasks])
 
 
@@ -180,7 +183,7 @@ def draw_effect(ax: Axes, shared: Any, by_task: Array) -> None:
     """Draw one column: the mean of all tasks with its band, each task in grey."""
     levels = shared.x.dtype.kind == "O"
     x = np.arange(len(shared.x)) if levels else shared.x
-    style: Look = {"marker": "o", "ls": "none"} if levels else {}  # nothing lies between levels
+    style: Look = {"marker": "o", "ls": "none"} if levels else {}  # Levels have no values between them.
     ax.plot(x, by_task.T, color=FAINT, lw=0.6, ms=2, **style)
     if shared.lower is not None and shared.upper is not None:
         band: Any = ax.vlines if levels else ax.fill_between
@@ -209,19 +212,20 @@ def plot_path(
     Parameters
     ----------
     lambdas : RegularizationPath, or (L,)
-        A path of fits, or strengths.
+        A path of fits, or penalty strengths.
     values : (L, …), optional
-        One row per strength; further axes are flattened. Of a path by default the coefficients.
+        One row per strength; further axes are flattened. By default the coefficients of a path.
     ax : matplotlib Axes, optional
     names : names of the flattened columns, optional
-        The seven that get largest are named and coloured, the others grey. By default those of a path's coefficients.
+        The seven columns with the largest values are named and coloured, and the others are grey. By default the names
+        of a path's coefficients.
     label : str
-        What the values are.
+        Name of the values.
     chosen : float, optional
-        Mark the strength that was chosen.
+        A strength to mark, such as the chosen one.
     along : {"graph_penalty", "coef_penalty"}, optional
-        Which strength of a RegularizationPath: that of the graph, λ, or that of the coefficients, γ; by default the one
-        with more values. The fits drawn have all other parameters in common, and the title says which.
+        The strength of a RegularizationPath that varies: λ of the graph or γ of the coefficients. By default it is the
+        one with more values. The drawn fits share all other parameters, which the title names.
 
     Examples
     --------
@@ -259,7 +263,7 @@ def plot_path(
 def _of_path(
     path: Any, values: ArrayLike | None, names: Iterable[object] | None, along: str | None
 ) -> tuple[Array, Array, Iterable[object] | None, str, str]:
-    """Strengths, values and names along one parameter of a path, its symbol, and what the other one is held at."""
+    """Strengths, values and names along one parameter of a path, its symbol, and the fixed value of the other."""
     symbols = {"graph_penalty": "λ", "coef_penalty": "γ"}
     if along is None:
         along = max(symbols, key=lambda name: len(path.along(name)))
@@ -286,12 +290,15 @@ def plot_stability(
     Parameters
     ----------
     lambdas : fitted StabilitySelection, or (L,)
-        A selection, any object or mapping with ``lambdas`` and ``frequencies``, a tuple of these, or strengths.
+        A selection, any object or mapping with ``lambdas`` and ``frequencies``, a tuple of these two, or penalty
+        strengths.
     frequencies : (L, n_edges) or (L, K, K), optional
-        Selection frequencies in [0, 1]; of square matrices, the upper triangle. Those of the selection by default.
+        Selection frequencies in [0, 1]; of square matrices only the upper triangle is used. By default those of the
+        selection.
     ax : matplotlib Axes, optional
     threshold : float, optional
-        Edges that reach it somewhere are selected. That of the selection by default, or 0.9.
+        Edges that reach this frequency at some strength are selected. By default the threshold of the selection, or
+        0.9.
 
     References
     ----------
@@ -304,7 +311,7 @@ def plot_stability(
     stable = top >= threshold
     order = np.argsort(-top, kind="stable")
     for kept, color, width, word in ((~stable, FAINT, 0.5, "below"), (stable, POSITIVE, 1.0, "stable")):
-        part = order[kept[order]][:MOST_LINES][::-1]  # the most stable lie on top
+        part = order[kept[order]][:MOST_LINES][::-1]  # The most stable ones are drawn last.
         curves = lines([np.column_stack([strengths, table[:, k]]) for k in part], colors=color, lw=width)
         ax.add_collection(support.marked(curves, "path", [] if ends is None else [f"{i} {j}" for i, j in ends[part]]))
         ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(kept.sum())})")
@@ -317,7 +324,7 @@ def plot_stability(
 
 
 def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold: float | None = None) -> Stability:
-    """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
+    """Read strengths, frequencies and threshold of a stability selection in any of its forms."""
     if isinstance(source, Stability):
         return source
     found: Iterable[Any] = (source, frequencies, None)
@@ -343,7 +350,7 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
 
 
 def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
-    """Draw how far the objective is above its lowest value, and the duality gaps, after each outer step.
+    """Draw the distance of the objective from its lowest value, and the duality gaps, after each outer step.
 
     Parameters
     ----------
@@ -361,7 +368,7 @@ def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
         ax.plot(np.arange(1, len(values) + 1), values, color=color, marker=marker, ms=3, lw=1, label=name)
     ax.set_yscale("log")
     found = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
-    if found.size:  # what is fourteen decades below the start is rounding, and would compress the other curves
+    if found.size:  # Values fourteen decades below the start are rounding errors.
         ax.set_ylim(max(found.min(), 1e-14 * found.max()) / 3, 3 * found.max())
     ax.locator_params(axis="x", integer=True)
     ax.set(xlabel="outer step", ylabel="distance (objective's unit)")
@@ -376,16 +383,16 @@ def plot_transfer(
     tasks: Iterable[object] | None = None,
     label: str = "gain over single-task fit (%)",
 ) -> Axes:
-    """Draw what each task gains from the others as sorted bars; tasks that lose are hatched.
+    """Draw the gain of each task from the others as sorted bars; losses are hatched.
 
     Parameters
     ----------
     gains : TransferReport, mapping of task to gain in per cent, (K,) array, or rows with ``task`` and ``gain``
-        Gains that are NaN are left out.
+        Gains; NaN are left out.
     ax : matplotlib Axes, optional
     tasks : K names, optional
     label : str
-        What the gain is, with its unit.
+        Name of the gain with its unit.
     """
     rows = gain_rows(gains)
     values = numbers([row.get("gain") for row in rows], "gains", 1, missing=True)
@@ -408,12 +415,12 @@ def plot_transfer(
 
 
 def gain_size(count: int) -> tuple[float, float]:
-    """Size in inches of a figure of gains: each of few tasks has a line of its own."""
+    """Size in inches of a figure of gains; few tasks have one line each."""
     return 3.6, support.height(count) if count <= _NAMED else 3.4
 
 
 def gain_rows(gains: Any, tasks: Sequence[object] | None = None) -> list[dict[str, Any]]:
-    """Gains over single-task fits, in whichever form they came, as rows with task and gain."""
+    """Read gains over single-task fits in any of their forms, as rows with task and gain."""
     if hasattr(gains, "together"):  # a TransferReport
         names = ("task", "deviance", "deviance alone", "gain", "verdict")
         columns = (gains.tasks.tolist(), gains.together, gains.alone, 100 * gains.gain, gains.verdict)
@@ -448,7 +455,7 @@ def plot_box(
     ax : matplotlib Axes, optional
     tasks : K names, optional
     label : str
-        What the errors are, with their unit.
+        Name of the errors with their unit.
     """
     if not errors or len(errors) > len(PALETTE):
         raise DataError(f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, one for each colour.")
@@ -476,7 +483,7 @@ def plot_box(
 
 
 def _strengths(values: ArrayLike, count: int) -> Array:
-    """Penalty strengths along a path, as many as there are points."""
+    """Check penalty strengths along a path, one per point."""
     lambdas = numbers(values, "penalty strengths", 1)
     if len(lambdas) != count:
         raise DataError(f"There are {len(lambdas)} penalty strengths for {count} rows of values; give one each.")
@@ -484,7 +491,7 @@ def _strengths(values: ArrayLike, count: int) -> Array:
 
 
 def _strength_axis(ax: Axes, lambdas: Array, symbol: str = "λ") -> None:
-    """Let the model grow from left to right: strong penalty first, on a log scale where possible."""
+    """Order an axis from strong to weak penalties, on a log scale if possible."""
     if (lambdas > 0).all():
         ax.set_xscale("log")
     if len(lambdas) > 1:

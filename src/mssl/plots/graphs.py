@@ -18,20 +18,21 @@ from mssl.model.task_matrix import entries_at
 from mssl.plots import support
 from mssl.plots.support import GREY, SMALL, Axes, Look, as_display, axes, drawn, marked, square
 
-_DASHES = (0, (3, 1.5))  # of negative edges, so that colour alone does not tell the sign
+_DASHES = (0, (3, 1.5))  # Negative edges are dashed, so that their sign can be seen without colour.
 
 
 def plot_graph(source: Any, ax: Axes | None = None, *, max_edges: int | None = None, max_labels: int = 60) -> Axes:
-    """Draw the task graph: strongly related tasks close, communities coloured, names where there is room.
+    """Draw the task graph with strongly related tasks close together, coloured communities, and names that fit.
 
     Parameters
     ----------
     source : TaskGraph, fitted model, or (K, K) precision matrix
     ax : matplotlib Axes, optional
     max_edges : int, optional
-        Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
+        Largest number of edges; the strongest are drawn, and a note gives the number of the others. See
+        `mssl.graph.geometry.thin_edges`.
     max_labels : int
-        How many names to try, strongest tasks first.
+        Largest number of names; those of the strongest tasks are placed first.
 
     Returns
     -------
@@ -77,9 +78,10 @@ def plot_precision(
     ax : matplotlib Axes, optional
     tasks : K names, optional
     kind : {"partial", "precision"}
-        The precision needs a model or a matrix. The diagonal, which says nothing of relations, is grey.
+        Partial correlations or precisions; precisions need a model or a matrix. The diagonal is grey, because it does
+        not describe relations.
     ordered : bool
-        Put the tasks of a community side by side, with lines between communities.
+        Whether the tasks of a community are next to each other, with lines between communities.
     """
     check_choice("kind", kind, ("partial", "precision"))
     shown = source if isinstance(source, Display) else None
@@ -113,9 +115,10 @@ def plot_chord(
     source : TaskGraph, fitted model, or (K, K) precision matrix
     ax : matplotlib Axes, optional
     groups : K labels, optional
-        By default the communities.
+        Groups of the tasks; by default the communities.
     max_edges : int, optional
-        Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
+        Largest number of edges; the strongest are drawn, and a note gives the number of the others. See
+        `mssl.graph.geometry.thin_edges`.
     """
     shown = as_display(source)
     ax = axes(ax, square(len(shown.graph), 3.8, 0.085))
@@ -135,7 +138,7 @@ def plot_chord(
 
 
 def _empty(ax: Axes, across: float, up: float) -> None:
-    """Axes around (0, 0) that show nothing of their own."""
+    """Square axes around (0, 0) without ticks and frame."""
     ax.set(xlim=(-across, across), ylim=(-up, up), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
     ax.xaxis.label.set(fontsize=SMALL, color=GREY)
@@ -144,9 +147,9 @@ def _empty(ax: Axes, across: float, up: float) -> None:
 def place_labels(
     ax: Axes, places: Array, graph: TaskGraph, radius: float, most: int, font: float = SMALL, name: str = "wide"
 ) -> int:
-    """Write names beside points where they cover neither a point nor a name; return how many found room.
+    """Write names beside points if they cover neither a point nor a name; return the number of written names.
 
-    `radius` is that of the markers in points; the `most` strongest tasks are tried.
+    `radius` is the radius of the markers in points. The function tries the `most` strongest tasks.
     """
     stroke = support.matplotlib_module("patheffects").withStroke(linewidth=1.5, foreground="white")
     width, height = support.size_in_points(ax)
@@ -164,7 +167,7 @@ def place_labels(
 
 
 def _chord_labels(ax: Axes, tasks: Sequence[object], angles: Array) -> tuple[float, bool]:
-    """Write names around the unit circle in the largest font that fits; return the axes' limit, and if any fit."""
+    """Write names around the unit circle in the largest font that fits; return the axes' limit and whether any fits."""
     names = [drawn(name, 16) for name in tasks]
     size = min(support.size_in_points(ax))
     for font in np.arange(SMALL, 3.4, -0.5):
@@ -194,23 +197,24 @@ def edge_lines(
     curved: bool = False,
     clip_on: bool = False,
 ) -> None:
-    """Draw the edges between these tasks, (E, 2), along the paths; the legend has the kinds that occur.
+    """Draw edges between tasks, (E, 2), along paths; the legend names the kinds of edges that occur.
 
-    Colour and dash show the sign, width and opacity the size of the weight; candidates are thin and grey below them.
+    Colour and dashes show the sign of the weight, width and opacity its size. Candidates are thin and grey, below the
+    other edges.
     """
     if not len(ends):
         return
     weights = entries_at(shown.graph.weights, *ends.T)
     sure = np.ones(len(ends), dtype=bool) if shown.certain is None else entries_at(shown.certain, *ends.T)
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
-    thin = float(np.clip((120 / len(ends)) ** 0.35, 0.35, 1.0))  # many edges would run into each other
+    thin = float(np.clip((120 / len(ends)) ** 0.35, 0.35, 1.0))  # Many edges are drawn thinner.
     order = np.lexsort((share, sure))
     share, sure, negative = share[order], sure[order], (weights < 0)[order]
     lines = support.matplotlib_module("collections").LineCollection(
         [paths[k] for k in order],
         colors=np.where(sure, np.where(negative, NEGATIVE, POSITIVE), GREY).tolist(),
         linewidths=np.where(sure, 0.3 + thin * 1.9 * share, 0.4),
-        linestyles=[_DASHES if dashed else "-" for dashed in sure & negative],  # a sign is shown where it is certain
+        linestyles=[_DASHES if dashed else "-" for dashed in sure & negative],  # Only certain signs are shown.
         alpha=np.where(sure, 0.25 + 0.6 * share, 0.5),
         zorder=2,
         clip_on=clip_on,

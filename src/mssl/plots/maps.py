@@ -1,4 +1,4 @@
-"""Maps: tasks and their edges, and fields with one value per place."""
+"""Maps of tasks with their edges, and of fields with one value per place."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def plot_map(
     coordinates : (K, 2), optional
         Latitude and longitude in degrees; by default those of the graph.
     values : (K,), optional
-        Colour of the tasks, such as an error; by default their communities. NaN are grey.
+        Values that colour the tasks, such as errors; by default their communities. Tasks with NaN are grey.
     label : str
-        What `values` are, with their unit.
+        Name of `values` with their unit.
     max_edges : int, optional
-        Draw the strongest edges only, and say so.
+        Largest number of edges; the strongest are drawn, and a note gives the number of the others.
     coast : bool
-        Draw coastlines (needs global-land-mask).
+        Whether to draw coastlines (needs global-land-mask).
     """
     shown = support.as_display(source)
     whole = shown.graph if coordinates is None else replace(shown.graph, coordinates=coordinates)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def draw_fields(
     leaders: tuple[Array, list[str]] | None,
     coast: bool,
 ) -> Any:
-    """Draw fields side by side on one scale of colours, and which of several names leads where.
+    """Draw fields side by side with a common colour scale, and a map of the leading name at each place.
 
     Parameters
     ----------
@@ -90,14 +90,15 @@ def draw_fields(
         One value per place, or (latitudes, longitudes) of a grid.
     places : (latitudes, longitudes)
     label : str
-        What the values are, with their unit.
+        Name of the values with their unit.
     most : float
-        Where the colours end at most.
+        Upper limit of the end of the colour scale.
     rising : {"blue", "orange"}
         Colour of positive values.
     leaders : (numbers, names) or None
-        The name that leads at each place (NaN: none).
+        The number of the leading name at each place (NaN for none), and the names.
     coast : bool
+        Whether to draw coastlines.
     """
     reach = max(np.abs(field[np.isfinite(field)]).max(initial=0.0) for field in fields.values())
     look = support.signed_colours(min(reach, most) or 1.0)
@@ -128,7 +129,7 @@ def draw_fields(
 
 
 def _field(ax: Axes, field: Array, places: tuple[Array, Array], look: Look, coast: bool) -> Any:
-    """Draw cells where there is a grid, else points."""
+    """Draw cells if there is a grid, else points."""
     latitude, longitude = places
     drawing: Any
     if field.ndim == 2:
@@ -145,7 +146,7 @@ def _field(ax: Axes, field: Array, places: tuple[Array, Array], look: Look, coas
 
 
 def _edges(centres: Array) -> Array:
-    """Where the cells around some centres, in any order, begin and end."""
+    """Edges of the cells around centres, which may have any order."""
     rising = np.sort(centres)
     middles = (rising[1:] + rising[:-1]) / 2
     first, last = (middles[0], middles[-1]) if len(middles) else (rising[0] - 0.5, rising[0] + 0.5)
@@ -153,7 +154,7 @@ def _edges(centres: Array) -> Array:
 
 
 def _leaders(ax: Axes, below: Axes, leading: Array, names: list[str], places: tuple[Array, Array], coast: bool) -> None:
-    """Draw who leads; those that do so most often have a colour, named below."""
+    """Draw the leading name at each place; the names that lead most often have colours and a legend."""
     known = np.isfinite(leading)
     counts = np.bincount(leading[known].astype(int), minlength=len(names))
     shown = [k for k in np.argsort(-counts, kind="stable")[: len(PALETTE)].tolist() if counts[k]]
@@ -187,7 +188,7 @@ def _told_apart(names: list[str], shown: list[int]) -> dict[int, str]:
 
 
 def _frame(ax: Axes, latitude: Array, longitude: Array, *, coast: bool = True) -> None:
-    """Make axes a map around places: limits, aspect, names of the axes, coastlines."""
+    """Turn axes into a map around places, with limits, aspect, axis labels and coastlines."""
     south, north, west, east = box = map_region(latitude, longitude)
     if coast:
         step = float(np.clip((east - west) / 250, 0.1, 0.5))

@@ -1,4 +1,4 @@
-"""What the figures share: axes, names that are safe to draw, labels that do not overlap, fitted models."""
+"""Helpers of all figures: axes, names that are safe to draw, labels that do not overlap, and reading of models."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Look: TypeAlias = dict[str, Any]
 """Options of a drawing."""
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
-NOTHING = "#E6E6E6"  # where a heat map or a map of cells has no value
+NOTHING = "#E6E6E6"  # colour of missing values in heat maps and maps of cells
 
 
 def matplotlib_module(name: str = "") -> Any:
-    """A module of matplotlib, or the error that says how to install it."""
+    """Import a module of matplotlib, or raise an error with the command that installs it."""
     return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
 
 
 def new_figure(width: float, height: float, *, shown: bool = True) -> matplotlib.figure.Figure:
-    """A figure, in inches: ``plt.show()`` shows it where pyplot is in use, and else nobody has to close it."""
+    """Make a figure of a size in inches. If pyplot is not in use, the figure need not be closed."""
     look: Look = {"figsize": (width, height), "layout": "constrained", "dpi": 150}
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None and shown:
@@ -47,7 +47,7 @@ def new_figure(width: float, height: float, *, shown: bool = True) -> matplotlib
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, *, shown: bool = False, **how: Any) -> Any:
-    """A figure, which pyplot does not keep unless it is to be shown, and its axes."""
+    """Make a figure and its axes; pyplot keeps the figure only if it will be shown."""
     figure = new_figure(width, height, shown=shown)
     grid = figure.subplots(rows, columns, **how)
     for ax in np.ravel(grid):
@@ -70,7 +70,7 @@ def square(count: int, min_side: float, step: float) -> tuple[float, float]:
 
 
 def height(lines: float) -> float:
-    """Height in inches of a figure with so many lines of names below each other, up to a page's."""
+    """Height in inches of a figure with a number of rows of names, up to the height of a page."""
     return float(np.clip(0.7 + 0.13 * lines, 2.0, 9.0))
 
 
@@ -87,12 +87,12 @@ def as_graph(source: Any, tasks: Iterable[object] | None = None) -> TaskGraph:
 
 
 def as_display(source: object) -> Display:
-    """Return what is drawn of a graph, of a fitted model or of a precision matrix."""
+    """Return the drawn parts of a graph, of a fitted model or of a precision matrix."""
     return source if isinstance(source, Display) else display(as_graph(source))
 
 
 def field(source: object, *names: str) -> Any:
-    """The first of some fields that a mapping or an object has; None where it has none."""
+    """The first of several fields that a mapping or an object has; None if it has none of them."""
     found = (source.get(name) if isinstance(source, Mapping) else getattr(source, name, None) for name in names)
     return next((value for value in found if value is not None), None)
 
@@ -100,7 +100,7 @@ def field(source: object, *names: str) -> Any:
 def as_names(
     given: Iterable[object] | None, count: int, what: str, source: object = None, *attributes: str
 ) -> list[object]:
-    """Return the names given, those of the model, or numbers."""
+    """Return the given names, the names of the model, or numbers."""
     names = field(source, *attributes) if given is None else given
     listed = list(range(count)) if names is None else list(names)
     if len(listed) != count:
@@ -109,7 +109,7 @@ def as_names(
 
 
 def numbers(values: object, what: str, *dimensions: int, missing: bool = False) -> Array:
-    """Return finite numbers with one of the numbers of dimensions; NaN may be among them where `missing` says so."""
+    """Check that values are finite numbers with an allowed number of dimensions; `missing` allows NaN."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -123,7 +123,7 @@ def numbers(values: object, what: str, *dimensions: int, missing: bool = False) 
 
 
 def drawn(name: object, width: int = 18) -> str:
-    """Return a name that matplotlib draws as it stands: short, no mathematics, no missing glyphs."""
+    """Return a name that matplotlib draws literally: short, without mathematics and missing glyphs."""
     known = _glyphs(tuple(matplotlib_module().rcParams["font.family"]))
     text = "".join(c if ord(c) in known else "□" for c in short_name(name, width))
     return text.replace("\\", "∖").replace("$", r"\$")
@@ -137,7 +137,7 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
 
 
 def note(ax: Axes, *parts: str) -> None:
-    """Say below the drawing what it does not show, in lines that its place is wide enough for."""
+    """Write notes below the drawing about what it leaves out, in lines that fit its width."""
     points = 72 * ax.figure.figure.get_figwidth() * ax.get_position(original=True).width
     letters = max(20, int(points / (0.55 * float(ax.xaxis.label.get_fontsize()))))
     lines = [ax.get_xlabel(), fill("; ".join(filter(None, parts)), letters)]
@@ -156,7 +156,7 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def name_ticks(axis: matplotlib.axis.Axis, names: Sequence[object], what: str) -> None:
-    """Put a name at each of the ticks 0, 1, … of an axis, or say how many there are."""
+    """Write a name at each of the ticks 0, 1, … of an axis, or only the number of names if they do not fit."""
     count, across = len(names), axis is axis.axes.xaxis
     room = size_in_points(axis.axes)[0 if across else 1] / max(count, 1)
     if room < 4.6:
@@ -172,9 +172,9 @@ def name_ticks(axis: matplotlib.axis.Axis, names: Sequence[object], what: str) -
 
 
 def distances(source: object) -> dict[str, Array]:
-    """What a history says on a log scale, by its name in words: how far the objective is above its lowest, and gaps.
+    """Curves of a history for a log scale, by their names: distance of the objective from its lowest value, and gaps.
 
-    A history is a mapping of columns or a sequence of records; values that are not positive become NaN.
+    A history is a mapping of columns or a sequence of records. Values that are not positive become NaN.
     """
     history = field(source, "history_")
     history = source if history is None else history
@@ -200,17 +200,17 @@ def signed_colours(reach: float) -> Look:
     return {"cmap": colours, "vmin": -reach, "vmax": reach}
 
 
-CELLS = 300  # cells on a side of an image: more show nothing more
-OURS = "mssl-"  # begins the names that artists have for a page
-_MATRIX = "_mssl_matrix"  # attribute of axes: what a heat map shows
-MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
+CELLS = 300  # An image has at most this many cells on a side; more could not be seen, and make files larger.
+OURS = "mssl-"  # prefix of the names that artists have in a page
+_MATRIX = "_mssl_matrix"  # attribute of axes: the matrix of a heat map
+MARKS = "_mssl_marks"  # attribute of artists: the tasks or edges of their parts
 
 
 class Pooled(NamedTuple):
     """A matrix in blocks of ``block`` = (height, width) cells.
 
-    ``values`` (r, c) are the blocks' strongest values, ``place`` (r, c) say where in its block each stands: cell
-    (place // width, place % width).
+    ``values`` (r, c) are the strongest values of the blocks. ``place`` (r, c) are their positions in the blocks, at the
+    cells (place // width, place % width).
     """
 
     values: Array
@@ -219,7 +219,7 @@ class Pooled(NamedTuple):
 
 
 def pool(matrix: Array, max_side: int) -> Pooled:
-    """Show the strongest of each block of cells, so that no side has more than `max_side` cells; NaN are passed over.
+    """Keep the strongest value of each block of cells, so that no side has more than `max_side` cells; ignore NaN.
 
     Examples
     --------
@@ -246,10 +246,10 @@ def heat(
     aspect: Any = "auto",
     share: float = 1.0,
 ) -> None:
-    """Draw a matrix on a diverging map centred at zero; of a large one the strongest of each block of cells.
+    """Draw a matrix with diverging colours centred at zero; of a large one, the strongest value per block of cells.
 
-    `rows` and `columns` are names, and what they are. The colours end, on both sides of zero, at a quantile of the
-    sizes that are not zero: at `share` of them.
+    `rows` and `columns` are the names and the word for them. The colours end at the quantile `share` of the non-zero
+    sizes, on both sides of zero.
     """
     cells = pool(values, CELLS)
     down, across = (count * step for count, step in zip(cells.values.shape, cells.block, strict=True))
@@ -272,7 +272,7 @@ def shown_matrix(ax: Axes) -> Array:
 
 
 def part_groups(ax: Axes, groups: NDArray[np.integer], *, across: bool = True) -> None:
-    """Draw thin lines between groups of more than one task, which stand side by side."""
+    """Draw thin lines between adjacent groups of more than one task."""
     sizes = np.bincount(groups)
     ends = np.cumsum(sizes[sizes > 1]) - 0.5
     look: Look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
@@ -282,39 +282,39 @@ def part_groups(ax: Axes, groups: NDArray[np.integer], *, across: bool = True) -
 
 
 def marked(artist: Any, name: str, marks: Iterable[object] = ()) -> Any:
-    """Name an artist for a page, and say what each of its parts is: "3" for task 3, "3 7" for the edge between two."""
+    """Name an artist for a page, and mark its parts: "3" for task 3, "3 7" for the edge between tasks 3 and 7."""
     artist.set_gid(f"{OURS}{name}")
     setattr(artist, MARKS, list(map(str, marks)))
     return artist
 
 
 def colour_bar(drawing: Any, label: str, **options: Any) -> None:
-    """Say what the colours of a drawing mean: beside its axes, or in axes of its own."""
+    """Draw a colour bar with a label, beside the axes or in its own axes."""
     bar = drawing.figure.colorbar(drawing, **options)
     bar.set_label(label, fontsize=NORMAL)
     bar.ax.tick_params(labelsize=SMALL)
 
 
 def legend_above(ax: Axes, columns: int, **options: Any) -> None:
-    """Put a legend above the axes, where it covers nothing."""
+    """Draw a legend above the axes, outside of the drawing."""
     ax.legend(fontsize=SMALL, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, **options)
 
 
 def patches(colours: Mapping[str, str]) -> list[Any]:
-    """Handles of a legend: a patch of each colour, by the name that stands beside it."""
+    """Handles of a legend: one patch of colour per name."""
     patch = matplotlib_module("patches").Patch
     return [patch(facecolor=colour, label=name) for name, colour in colours.items()]
 
 
 def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label: str, marks: Any = None) -> Any:
-    """One row a method: mean and standard deviation as a dot with a bar, published figures as crosses.
+    """Draw one row per method: mean and standard deviation as a dot with a bar, published figures as crosses.
 
     Parameters
     ----------
     ax : matplotlib Axes
     values : mapping of name to (mean, spread)
     label : str
-        What is shown, with its unit.
+        Name of the values with their unit.
     marks : mapping of name to number, optional
         Published figures.
     """

@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page: names stay text, and each part names the task or edge that it shows."""
+"""Figures as SVG inside a page, in which names stay text and each part refers to its task or edge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from mssl._html import Html, tag
 from mssl.plots.support import MARKS, OURS, matplotlib_module
 
-PIXELS = 1.75  # on a screen with room, per point of a figure
+PIXELS = 1.75  # Pixels per point of a figure on a wide screen: larger figures are easier to read and need more room.
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
 _TAKEN = {
@@ -31,21 +31,21 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     Parameters
     ----------
     figure : matplotlib Figure
-        It is changed: its parts get links that name their tasks or edges.
+        The figure. The function changes it: its parts get links that name their tasks or edges.
     key : str
-        Begins the ids, so that a page can hold several figures.
+        Prefix of the ids, so that a page can hold several figures.
     alt : str
-        What the figure shows, in words.
+        Description of the figure in words.
     hidden : collection of str
-        Marks of parts that are there but not shown.
+        Marks of parts that are hidden at first.
     """
     figure.patch.set_visible(False)
     figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
     for artist in figure.findobj():
-        artist.set_path_effects([])  # they would draw names as curves
+        artist.set_path_effects([])  # Path effects would draw names as curves.
         if hasattr(artist, "set_interpolation"):
-            artist.set_interpolation("none")  # an image keeps its own pixels
+            artist.set_interpolation("none")  # Images keep their own pixels.
         marks = getattr(artist, MARKS, None)
         if marks and hasattr(artist, "set_urls"):
             artist.set_urls(marks)
@@ -55,7 +55,7 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     options = {"svg.fonttype": "none", "svg.hashsalt": key, "image.composite_image": False}
     with matplotlib_module().rc_context(options):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
-    root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib's, not a stranger's
+    root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib wrote it
     drawing = _Reader(key, frozenset(hidden)).element(root)[0]
     _shorten(drawing)
     box = root.get("viewBox", "")
@@ -65,14 +65,14 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
 
 
 class _Reader:
-    """Reads the elements of matplotlib and makes fewer and shorter ones."""
+    """Converter of matplotlib's elements into fewer and shorter ones."""
 
     def __init__(self, key: str, hidden: frozenset[str]) -> None:
         self.key, self.hidden = key, hidden
         self.ids: dict[str, str] = {}
 
     def element(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
-        """The element, or its parts where it says nothing itself."""
+        """The element, or only its parts if it adds nothing itself."""
         name = node.tag.rpartition("}")[2]
         if name in _DROPPED:
             return []
@@ -89,7 +89,7 @@ class _Reader:
         return [made]
 
     def attributes(self, node: ElementTree.Element, name: str) -> dict[str, str]:
-        """Attributes and styles that show something, as attributes."""
+        """Visible attributes and styles, as attributes."""
         style = (part.partition(":") for part in node.get("style", "").split(";"))
         given = dict(node.attrib) | {key.strip(): value.strip() for key, _, value in style}
         written = {key: self.value(key, value) for key, value in given.items() if key in _TAKEN}
@@ -104,22 +104,22 @@ class _Reader:
         return found
 
     def value(self, key: str, value: str) -> str:
-        """The value of an attribute in few characters; empty where it changes nothing."""
+        """The value of an attribute in few characters; empty if it has no effect."""
         if value.startswith("rotate(-0 ") or (key == "stroke-dashoffset" and value == "0"):
             return ""
         if key == "transform" and not value.startswith("rotate"):
-            return value  # of an image: every digit counts
+            return value  # Images need all digits.
         if key == "d" and "L" in value and re.fullmatch(r"[ML\s\d.e-]+", value):
             return "".join(map(_by_steps, value.split("M")[1:]))
         value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
-        digits = 1 if key == "d" and "z" not in value else 2  # of lines, which show less than shapes do
+        digits = 1 if key == "d" and "z" not in value else 2  # Lines need fewer digits than shapes.
         value = re.sub(
             r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.{digits}f}".rstrip("0").rstrip("."), value
         )
         return re.sub(r"\s*([A-Za-z])\s+", r"\1", value).strip() if key == "d" else value.removesuffix("px")
 
     def named(self, name: str) -> str:
-        """A short id that no other figure of the page has."""
+        """A short id that is unique in the page."""
         return self.ids.setdefault(name, f"{self.key}-{len(self.ids)}")
 
 
@@ -132,7 +132,7 @@ def _by_steps(line: str) -> str:
 
 
 def _shorten(group: ElementTree.Element) -> None:
-    """Write what the parts of groups have in common once, and a mark on a single part on that part."""
+    """Move common attributes of parts to their groups, and the mark of a group with one part to this part."""
     for part in group:
         _shorten(part)
     if group.tag == "g":
@@ -144,7 +144,7 @@ def _shorten(group: ElementTree.Element) -> None:
 
 
 def _hoist(group: ElementTree.Element) -> None:
-    """Move the commonest value of each attribute from the parts to their group, where every part has a value."""
+    """Move the most common value of each attribute from the parts to their group, if every part has a value."""
     drawn = [part for part in group if part.tag != "defs"]
     for key in ("clip-path", *_INHERITED):
         said = Counter(part.get(key) for part in drawn)
