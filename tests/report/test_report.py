@@ -267,10 +267,10 @@ def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
     else:
         raw = Column("noise", ["<b>raw</b>"] * 6)
         monkeypatch.setattr("mssl.report.page.numbers", lambda *_: raw)
-    with pytest.raises(TypeError, match="no markup"):
+    with pytest.raises(TypeError, match="is not markup"):
         written(fake(), tmp_path)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(TypeError, match="no markup"):
+    with pytest.raises(TypeError, match="is not markup"):
         _html.tag("figure", "<b>raw</b>")
 
 

@@ -1,7 +1,7 @@
-"""One page to send to a colleague: a fitted model as a single HTML file that needs no network (extra ``report``).
+"""Reports: a fitted model as a single HTML file that needs no network (extra ``report``).
 
-Selecting a task in one view highlights it in all. Everything in the page is computed by Python beforehand; the page
-itself only filters, sorts and highlights. See :func:`write`.
+Selecting a task in one view highlights it in all views. Python computes the whole content of the page; the page itself
+only filters, sorts and highlights. See :func:`write`.
 """
 
 from __future__ import annotations
@@ -33,41 +33,40 @@ def write(
     Parameters
     ----------
     model : fitted estimator
-        Any estimator of mssl, also one read with :func:`mssl.load`, or a pipeline that ends in one. What the model does
-        not have, such as a graph or a history, is not on the page.
+        Any estimator of mssl, including one read with :func:`mssl.load`, or a pipeline that ends in one. The page has
+        no sections for parts that the model lacks, such as a graph or a history.
     path : str or path-like
-        The file. It is written whole or not at all.
+        Path of the file, which is written completely or not at all.
     data : (X, y) or (X, y, tasks), optional
-        Rows to measure the model on, task by task; better rows that it was not fitted on.
+        Rows on which the errors of each task are measured, preferably rows that are not in the training data.
     held_out : bool, optional
-        Whether the model was fitted without these rows. The page says which, since errors on rows that were fitted
-        say little of new ones; by default it says that it does not know.
+        Whether the model was fitted without these rows. The page states it, because errors on training rows say little
+        about new rows. By default the page states that it is not known.
     transfer : TransferReport, optional
-        What each task gains over its own single-task fit. Besides :func:`mssl.transfer.transfer_report`'s answer,
-        gains in percent: a mapping of task to gain, K numbers in the order of ``model.tasks_``, or rows with ``task``,
-        ``gain`` and maybe ``verdict`` (further numbers in a row become columns of the table).
+        The gain of each task over its single-task fit: a result of :func:`mssl.transfer.transfer_report`, or gains in
+        percent as a mapping of task to gain, as K numbers in the order of ``model.tasks_``, or as rows with ``task``,
+        ``gain`` and optionally ``verdict``. Further numbers in the rows become columns of the table.
     stability : StabilitySelection, optional
-        Selection frequencies along a path. Besides a fitted :class:`mssl.StabilitySelection`, any object or mapping
-        with ``lambdas`` (L,) and ``frequencies`` ((L, K, K) or (L, E)), and optionally ``threshold``; or a tuple of
-        these.
+        Selection frequencies along a path: a fitted :class:`mssl.StabilitySelection`, any object or mapping with
+        ``lambdas`` (L,) and ``frequencies`` ((L, K, K) or (L, E)) and optionally ``threshold``, or a tuple of these.
     coordinates : (K, 2), optional
-        Latitude and longitude of each task in degrees, for a map; by default those of the graph, if it has any.
+        Latitude and longitude of each task in degrees, for a map; by default the coordinates of the graph.
     title : str, optional
         Title of the page.
 
     Returns
     -------
     pathlib.Path
-        The file.
+        Path of the file.
 
     Raises
     ------
     DataError
-        When the model is not fitted, or `data`, `transfer`, `stability` or `coordinates` do not belong to it.
+        When the model is not fitted, or when `data`, `transfer`, `stability` or `coordinates` do not belong to it.
     DatasetError
         When the file cannot be written.
     MissingDependencyError
-        Without the extra ``report``.
+        When the extra ``report`` is not installed.
 
     Examples
     --------

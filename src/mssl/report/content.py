@@ -1,4 +1,4 @@
-"""From a fitted model to plain data: everything that the page shows, checked and in one place."""
+"""The content of the page as plain data, computed from a fitted model and checked."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ from mssl.transfer import gain_over_separate, lead_over_separate
 
 
 class Content:
-    """What a page is made of: a fitted model, or the last step of a pipeline, and what was measured of it.
+    """The content of a page: a fitted model, or the last step of a pipeline, and measurements of it.
 
     Attributes
     ----------
     model, method, title : fitted estimator, its class, title of the page
     fitted : Fitted
-        What its fit left.
+        The results of its fit.
     shown : Display
-        The graph as it is drawn, with coordinates and selection frequencies where known, its groups, certain edges and
-        what was found; without edges where the model has no graph.
+        The drawn graph with its coordinates and selection frequencies, if they are known, its groups, its certain edges
+        and notes. It has no edges if the model has no graph.
     graph : TaskGraph
         The same graph.
     edges : dict of str to list
-        The edges that the page holds, the strongest first: of "3 7", for tasks 3 and 7, the weight, and how often it
-        was selected, or None.
+        The edges in the page, the strongest first. The key "3 7" stands for tasks 3 and 7; the values are the weight
+        and the selection frequency, or None.
     hidden : set of str
-        Those that are not drawn at first, because there would be too many to follow.
+        Edges that are hidden at first, because the drawing would be too crowded.
     n_tasks : int
     names, colors : lists of K str
-        Names of the tasks for display, and their colours, by group.
+        Names of the tasks for display, and the colours of their groups.
     order : ndarray of shape (K,)
-        Tasks by group, and inside one by falling strength.
+        Tasks sorted by group, and by falling strength within each group.
     groups : list of ndarrays
-        Tasks of each group of more than one, the largest first, in the same order.
+        Tasks of each group with more than one task, the largest group first, in the same order.
     alone : int
-        Number of tasks in no group.
+        Number of tasks without a group.
     community : dict of int to int
-        The number of the group, from 1 on, of each task in one.
+        The number of the group, counted from 1, of each task that has one.
     coef : ndarray of shape (K, d)
     features : list
-    scores, gains, stability : what the caller measured, or None
+    scores, gains, stability : measurements of the caller, or None
     rounds : int
     ending : str
-        What became of the fit: a sentence, or nothing.
+        A sentence on the end of the fit, or an empty string.
     cross_validated : str
-        What folds say of the fit: sentences, or nothing.
+        Sentences on the scores of cross-validation, or an empty string.
     noise : ndarray of shape (K,) or None
     measured : str
-        What rows were given to the page.
+        Description of the rows that were given to the page.
     relevance : dict of str to float
-        How much each column moves the predictions.
+        How much each column changes the predictions.
     effects : list of (PartialEffect, ndarray of shape (K, n))
-        What the columns that do so most do on the mean of the tasks, and on each of them.
+        Effects of the most relevant columns, for the mean of the tasks and for each task.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Content:
         self.measured = "none" if data is None else f"y of shape {np.shape(data[1])}"
         known = given.column_quantiles is not None
         self.relevance: dict[str, float] = last.column_relevance() if known else {}
-        # Straight lines are in the coefficients.
+        # The coefficients already show the effects of linear columns.
         curved = given.maps is not None or (given.encoder is not None and given.encoder.has_categories)
         drawn = most_relevant(last) if known and curved else []
         self.effects = [curves(last, name, tasks[: MOST_LINES // len(drawn)]) for name in drawn]
 
     @property
     def missing_graph(self) -> str | None:
-        """Why there is no graph to draw, or None."""
+        """The reason why there is no graph to draw, or None."""
         if self.fitted.graph is None:
             return (
                 f"{self.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
@@ -148,7 +148,7 @@ class Content:
 
     @property
     def joined(self) -> str:
-        """How many pairs are edges, and how many more the support of the precision has; in words."""
+        """The numbers of edges and of further candidates in the support of the precision, in words."""
         tested, drawn = self.shown.edges, self.graph.n_edges
         if tested is None:
             return f"{count(drawn, 'pair')}, which were not tested"
@@ -156,13 +156,13 @@ class Content:
         return f"{count(len(tested), 'edge')}{more}"
 
     def strongest(self, number: int) -> Sequence[Edge | Relation]:
-        """The strongest tested edges; the support where the graph came without evidence."""
+        """The strongest tested edges; those of the support if the graph has no evidence."""
         tested = self.shown.strongest
         return self.graph.support(number) if tested is None else tested[:number]
 
 
 def _cross_validated(model: Any) -> str:
-    """What is known of rows that were left out of the fits."""
+    """Sentences on the scores of rows that cross-validation left out of the fits."""
     score, gain, lead = getattr(model, "held_out_", None), gain_over_separate(model), lead_over_separate(model)
     if score is None:
         return ""
@@ -194,9 +194,9 @@ def _graph(
 
 
 class LabelScores(NamedTuple):
-    """How good probabilities of labels are: log loss, that of each task's base rate alone, and area under the curve.
+    """Scores of the probabilities of labels: log loss, log loss of the tasks' base rates, and area under the ROC curve.
 
-    Base rates are those of the rows that were fitted; models of earlier versions do not know them: NaN.
+    The base rates are those of the training rows. They are NaN for models of earlier versions, which did not keep them.
     """
 
     log_loss: float
@@ -206,28 +206,28 @@ class LabelScores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How well each task is predicted: NaN where it has no row.
+    """Scores of the predictions of each task; NaN for tasks without rows.
 
     Attributes
     ----------
     rows : ndarray of shape (K,)
-        Rows of each task.
+        Number of rows of each task.
     error, explained : ndarrays of shape (K,)
-        Error, and share of deviance explained.
+        Error and share of explained deviance.
     error_name, explained_name : str
-        What the two are called; errors of rows that were fitted say so.
+        Names of the two scores; names of scores on training rows include "training".
     inside : ndarray of shape (K,) or None
-        Share of rows inside the 90 % prediction interval, of models that have intervals.
+        Share of rows inside the 90 % prediction interval, for models that have intervals.
     held_out : bool or None
-        Whether the model was fitted without these rows; None where that is not known.
+        Whether the model was fitted without these rows; None if this is not known.
     strangers : list
-        Tasks of further rows that the model was not fitted to.
+        Tasks of further rows that the training data do not have.
     n_strange : int
         Number of these rows.
     strange_error, strange_explained : float
-        Their error and share of deviance explained, predicted as new tasks; NaN where the model has no such answer.
+        Error and share of explained deviance of these rows, predicted as new tasks; NaN if there are no such rows.
     labels : LabelScores or None
-        Of labels: how good the probabilities are, over all rows of known tasks.
+        Scores of the probabilities of labels, over all rows of known tasks.
     """
 
     rows: Index
@@ -246,16 +246,16 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """What each task gains over its single-task fit.
+    """Gains of the tasks over their single-task fits.
 
     Attributes
     ----------
     gain : ndarray of shape (K,)
-        In percent; NaN where it was not measured.
+        Gain in percent; NaN if it was not measured.
     verdict : ndarray of K str
-        "gain", "loss" or "even"; "" where it was not measured.
+        "gain", "loss" or "even"; "" if the gain was not measured.
     others : dict of str to ndarray of shape (K,)
-        What else was reported.
+        Further reported numbers.
     """
 
     gain: Array
@@ -264,9 +264,9 @@ class Gains:
 
 
 def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
-    """Predict the rows of `data`, on which the model was fitted or not, and score them task by task."""
+    """Predict the rows of `data` and score the predictions of each task."""
     if not isinstance(data, Sequence) or not 2 <= len(data) <= 3:
-        raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
+        raise DataError("data has to be (X, y) or (X, y, tasks), the rows on which to measure the model.")
     X, y, tasks = (*data, None)[:3]
     while hasattr(model, "steps"):  # a pipeline: X as its last step sees it
         X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
@@ -320,7 +320,7 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
 
 
 def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:
-    """The task of every prediction, in the shape of the predictions, −1 for new tasks; and the names of these."""
+    """The task of every prediction, in the shape of the predictions and −1 for new tasks, and the new tasks' names."""
     if mean.ndim == 2:
         return np.broadcast_to(np.arange(mean.shape[1]), mean.shape), []
     labels = getattr(X, "tasks", None) if tasks is None else tasks
@@ -333,7 +333,7 @@ def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[
 
 
 def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
-    """Bring a report of transfer into the order of the tasks."""
+    """Read a transfer report and sort it by the order of the tasks."""
     given = {row.get("task"): row for row in gain_rows(transfer, tasks)}
     strange = [name for name in given if name not in set(tasks)]
     if strange:

@@ -1,10 +1,10 @@
-r"""The page as markup: what its sections are made of, pictures, tables and names, and all of them in one HTML file.
+r"""The page as markup: pictures, tables and names of its sections, and the HTML file that holds all of them.
 
-Everything is inline, and only the scripts of the page run. Names of tasks and features, titles and other texts reach
-the page in three ways only: as :class:`~mssl._html.Html`, which escapes them (also in pictures), as JSON in which
-``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that the page's script sets as text. Beyond that, the
-page's content security policy names its script by its hash, so that no other would run, and forbids every request and
-every frame.
+The file includes all its parts, and only the page's own script runs. Names of tasks and features, titles and other
+texts reach the page in three ways only: as :class:`~mssl._html.Html`, which escapes them (also in pictures), as JSON in
+which ``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that the page's script sets as text. In addition,
+the page's content security policy names its script by its hash, so no other script can run. It forbids all requests and
+all frames.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mssl.plots.svg import svg
 if TYPE_CHECKING:
     from mssl.report.content import Content
 
-MOST_ROWS = 20  # of a plain table: more hide the sections below it
-MOST_EDGES = 1000  # edges in the page, the strongest: more make it large and slow, and the graph cannot be read anyway
-_MOST_NAMES = 50_000  # names of features in the page: more make the file large
+MOST_ROWS = 20  # A plain table has at most this many rows; longer tables would hide the sections below them.
+MOST_EDGES = 1000  # The page holds the strongest edges, at most this many. More make it large, slow and unreadable.
+_MOST_NAMES = 50_000  # The page holds at most this many names of features. A mere safeguard of the file's size.
 
 
 class Section(NamedTuple):
-    """One part of the page: its heading, its HTML, and what the page's script knows of its pictures."""
+    """One section of the page: its key, heading and HTML, and data of its pictures for the page's script."""
 
     key: str
     title: str
@@ -45,22 +45,22 @@ class Section(NamedTuple):
 
 
 def canvas(width: float, height: float) -> Any:
-    """Axes of a figure for the page, which ``plt.show()`` does not know; in inches."""
+    """Axes of a figure for the page, of a size in inches, which ``plt.show()`` does not show."""
     return axes(None, (width, height), shown=False)
 
 
 def drawing(key: str, ax: Any, alt: str, hidden: Collection[str] = ()) -> Html:
-    """A figure drawn by matplotlib."""
+    """A figure of matplotlib as markup."""
     return tag("div", svg(ax.figure, key, alt, hidden), class_="plot", id=f"plot-{key}")
 
 
 def picture(key: str, ax: Any, alt: str, *caption: str | Html, hidden: Collection[str] = ()) -> Html:
-    """A figure drawn by matplotlib, and what it shows in words."""
+    """A figure of matplotlib as markup, with a caption."""
     return tag("figure", drawing(key, ax, alt, hidden), tag("figcaption", Html(*caption)), aria_label=alt)
 
 
 def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> Html:
-    """A plain table; the first cell of a line names it."""
+    """A plain table; the first cell of each line is its heading."""
     head = tag("tr", *(tag("th", Html(heading), scope="col") for heading in headings))
     body = (
         tag("tr", tag("th", tag("bdi", Html(name)), scope="row"), *(tag("td", Html(cell)) for cell in cells))
@@ -71,17 +71,17 @@ def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterab
 
 
 def _scrolled(table: Html, label: str, look: str) -> Html:
-    """A table that may be wider than the screen."""
+    """A table in a region that scrolls if the table is wider than the screen."""
     return tag("div", table, class_=look, role="region", aria_label=label, tabindex=0)
 
 
 def named(name: object, width: int = 60) -> Html:
-    """A name as HTML, kept from turning the text around it."""
+    """A name as HTML; its text direction does not affect the text around it."""
     return tag("bdi", Html(short_name(name, width)))
 
 
 def listed(names: Iterable[object], most: int, more: str = "\u00a0…") -> Html:
-    """The first names of a list, in short, and what stands after them where there are others."""
+    """The first names of a list in short form, followed by ``more`` if there are others."""
     every = list(names)
     shown = Html(", ").join(name if isinstance(name, Html) else named(name, 24) for name in every[:most])
     return Html(shown, more if len(every) > most else "")
@@ -94,12 +94,12 @@ def count(number: int, word: str) -> str:
 
 
 def first_of(shown: int, number: int, word: str) -> str:
-    """The sentence that not all are shown, where that is so."""
+    """A sentence on the number of shown items if not all of them are shown, else an empty string."""
     return f" Shown are the first {shown} of {count(number, word)}." if number > shown else ""
 
 
 class Column(NamedTuple):
-    """One column: its heading, the cells, and a sorting value for each row (None: by text)."""
+    """One column: its heading, its cells, and one sorting value per row (None sorts by text)."""
 
     heading: str
     cells: list[Html]
@@ -107,7 +107,7 @@ class Column(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a row is about: its first cell, the tasks that it selects, its full name, and more words to find it by."""
+    """One row: its first cell, the tasks that it selects, its full name, and further words for the search."""
 
     label: Html
     tasks: Iterable[int]
@@ -117,7 +117,7 @@ class Row(NamedTuple):
 
 
 def numbers(heading: str, values: Array, spec: str) -> Column:
-    """A column of numbers; NaN were not measured."""
+    """A column of numbers; NaN, which were not measured, become dashes."""
     return Column(heading, [Html("–" if np.isnan(value) else format(value, spec)) for value in values], values)
 
 
@@ -131,22 +131,22 @@ def linked_table(
     order: Iterable[int] | None = None,
     falling: str | None = None,
 ) -> Html:
-    """A table whose rows select tasks, with a field to search it.
+    """A table whose rows select tasks, with a search field.
 
     Parameters
     ----------
     key : str
-        What a row is, such as "task": it begins the ids, and its plural is what the search counts.
+        The word for a row, such as "task". It is the prefix of the ids, and the search counts its plural.
     caption : str
     first : str
-        Heading of the first column, which names the rows.
+        Heading of the first column, which holds the names of the rows.
     rows : list of Row
     columns : list of Column
-        The others.
+        The other columns.
     order : iterable of int, optional
-        Rows as they stand at first.
+        Initial order of the rows.
     falling : str, optional
-        Heading of the column by which they fall.
+        Heading of the column by which the rows are initially sorted, in falling order.
     """
     head = (
         tag(
@@ -200,7 +200,7 @@ def render(content: Content, sections: Sequence[Section]) -> str:
 
 
 def _data(content: Content, sections: Sequence[Section]) -> str:
-    """What the page's script needs, as JSON that no HTML parser can mistake."""
+    """The data of the page's script as JSON in which HTML parsers find no markup."""
     data = {
         "names": content.names,
         "facts": _facts(content),
@@ -215,7 +215,7 @@ def _data(content: Content, sections: Sequence[Section]) -> str:
 
 
 def _facts(content: Content) -> list[list[str]]:
-    """What is said of each task when the pointer is on it, beside its name."""
+    """Facts about each task, which the page shows beside its name under the pointer."""
     sizes = {k: count(len(members), "task") for members in content.groups for k in members}
     facts = [
         [f"community {content.community[k]}, {sizes[k]}" if k in sizes else "no community", count(degree, "neighbour")]

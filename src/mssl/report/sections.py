@@ -1,4 +1,4 @@
-"""The sections of the page: what it says in words and tables, and its pictures with their words."""
+"""The sections of the page: their texts, tables, and pictures with captions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from mssl.report.page import MOST_EDGES, MOST_ROWS, Section, canvas, count, name
 if TYPE_CHECKING:
     from mssl.report.content import Content, Scores
 
-_MOST_ARCS = 300  # more hide the map
-_MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
+_MOST_ARCS = 300  # The map has at most this many arcs; more would hide it.
+_MOST_WEIGHTS = 100  # Up to this number, weights are also drawn one by one with intervals; more could not be read.
 _GAIN = "gain over single-task (%)"
 
 
 def all_sections(content: Content) -> list[Section]:
-    """Every section that has something to show, in the order of reading."""
+    """All sections with content, in the order of reading."""
     require("matplotlib", "report", "The report")
     drawn = content.missing_graph is None
     found = [
@@ -53,7 +53,7 @@ def all_sections(content: Content) -> list[Section]:
 
 
 def summary_section(content: Content) -> Section:
-    """A few sentences a reader wants first."""
+    """A short summary for the beginning of the page."""
     found = [
         ("What was fitted", _fitted(content)),
         ("How good it is", _good(content)),
@@ -83,7 +83,7 @@ def _fitted(content: Content) -> Html:
 
 
 def _good(content: Content) -> Html:
-    """What rows that were not fitted say comes first; what fitted rows say comes last, and says so."""
+    """Sentences on the scores: those of held-out rows come first, those of training rows last."""
     unknown = content.gains is None and not content.cross_validated
     gains = Html("The gain over single-task fits was not measured.") if unknown else _gains(content)
     found = [Html(content.cross_validated), _scores(content), gains]
@@ -124,7 +124,7 @@ def _known_tasks(content: Content, scores: Scores) -> Html:
 
 
 def _labels(scores: Scores) -> str:
-    """What the probabilities of labels are worth, beside what the base rates of the training rows alone are."""
+    """Scores of the probabilities of labels, compared with the base rates of the training rows."""
     found = scores.labels
     if found is None:
         return ""
@@ -136,7 +136,7 @@ def _labels(scores: Scores) -> str:
 
 
 def _strangers(scores: Scores) -> Html:
-    """What rows of tasks that the model was not fitted to say."""
+    """Scores of rows of tasks that the training data do not have."""
     if not scores.n_strange:
         return Html()
     tasks = len(scores.strangers)
@@ -186,7 +186,7 @@ def _certain(content: Content) -> str:
 
 
 def task_section(content: Content) -> Section:
-    """Bars of gains where they were measured, and the table: errors, gains over single-task fits, neighbours."""
+    """Bars of gains, if they were measured, and a table of errors, gains over single-task fits, and neighbours."""
     gains, tasks, bars = content.gains, content.graph.tasks, Html()
     falling, order = None, content.order
     if gains is not None:
@@ -224,7 +224,7 @@ def _columns(content: Content) -> list[page.Column]:
             columns.append(page.numbers(f"inside {COVERAGE:.0%} interval (%)", 100 * scores.inside, ".0f"))
     if gains is not None:
         columns += [page.numbers(name.replace("_", " "), values, ".4g") for name, values in gains.others.items()]
-        # A word and a mark for losers, so that colour is not needed to see them.
+        # A word and a mark show losses without colour.
         loses, even = tag("strong", Html("▼ loses"), class_="loss"), tag("span", Html("even"), class_="quiet")
         marks = {"loss": Html(" ", loses), "even": Html(" ", even)}
         plain = page.numbers(_GAIN, gains.gain, "+.1f")
@@ -233,7 +233,7 @@ def _columns(content: Content) -> list[page.Column]:
     if content.missing_graph is None:
         best, weight = np.zeros(content.n_tasks, dtype=int), np.zeros(content.n_tasks)
         community = np.array([content.community.get(k, np.nan) for k in range(content.n_tasks)])
-        # Both ends of every edge, weakest first: what is written last stays.
+        # Edges are written to both of their ends from weak to strong, so the strongest one remains.
         i, j = (ends[::-1] for ends in graph.edge_indices())
         ends, others = np.column_stack([i, j]).ravel(), np.column_stack([j, i]).ravel()
         best[ends], weight[ends] = others, np.repeat(entries_at(graph.weights, i, j), 2)
@@ -248,7 +248,7 @@ def _columns(content: Content) -> list[page.Column]:
 
 
 def pair_section(content: Content) -> Section | None:
-    """Relations that can be told from chance; where that was not tested, the pairs of the graph."""
+    """Significant relations; if they were not tested, the pairs of the graph."""
     graph, relations, most = content.graph, content.shown.relations, MOST_EDGES // 2  # rows, larger than lines
     tasks, columns = graph.tasks, []
     if relations:
@@ -290,7 +290,7 @@ def pair_section(content: Content) -> Section | None:
 
 
 def new_task_section(content: Content) -> Section | None:
-    """The weights that an unseen task gets, and how far the tasks that were seen lie from them."""
+    """The weights of a new task, and the distances of the known tasks' weights from them."""
     coef = content.fitted.unseen_coef
     if coef is None or content.n_tasks < 2:
         return None
@@ -323,7 +323,7 @@ def new_task_section(content: Content) -> Section | None:
 
 
 def record_section(content: Content) -> Section:
-    """Data, settings and versions, to know later what this was."""
+    """Data, settings and versions, as a record."""
     model, fitted, table = type(content.model), content.fitted, content.fitted.input.table
     package = model.__module__.partition(".")[0]  # the module inside it may move
     facts: dict[str, object] = {"model": f"{package}.{model.__qualname__}"}
@@ -347,7 +347,7 @@ def record_section(content: Content) -> Section:
 
 
 def graph_section(content: Content) -> Section:
-    """Points and lines, with sliders that hide weak and rarely selected edges."""
+    """The graph as points and lines, with sliders that hide weak and rarely selected edges."""
     ax = graphs.plot_graph(content.shown, canvas(6.3, 4.6), max_edges=MOST_EDGES)
     ax.set_xlabel("")
     unnamed = content.n_tasks - len(ax.texts)
@@ -360,7 +360,7 @@ def graph_section(content: Content) -> Section:
 
 
 def _name_points(ax: Any, content: Content, most: int, *, narrow: bool = False) -> None:
-    """Name tasks beside their points; narrow screens show other names, in larger letters."""
+    """Write names of tasks beside their points; narrow screens show other names in larger letters."""
     points = next(each for each in ax.collections if each.get_gid() == f"{support.OURS}tasks")
     look = (2 * support.SMALL, "narrow") if narrow else (support.SMALL, "wide")
     radius = float(np.sqrt(points.get_sizes().max()) / 2)
@@ -368,14 +368,14 @@ def _name_points(ax: Any, content: Content, most: int, *, narrow: bool = False) 
 
 
 def _strongest(content: Content) -> str:
-    """The strongest edges in words, where something supports them."""
+    """A sentence on the strongest edges, if there are any."""
     strongest = content.strongest(5)
     edges = ", ".join(f"{short_name(e.task_i)} and {short_name(e.task_j)} {e.weight:+.2f}" for e in strongest)
     return f" Strongest partial correlations: {edges}." if edges else ""
 
 
 def _controls(content: Content) -> Html:
-    """Sliders; the first starts where the drawing is not crowded."""
+    """Sliders; the first one starts at a value at which the drawing is not crowded."""
     strengths = [abs(weight) for weight, _ in content.edges.values()]
     total, shown, top = content.graph.n_edges, len(strengths) - len(content.hidden), strengths[0]
     start = (1 - 1e-9) * strengths[shown - 1] if content.hidden else 0.0
@@ -419,7 +419,7 @@ def _legend(content: Content) -> Html:
 
 
 def _all_communities(content: Content) -> Html:
-    """A list to search, where colours and marks do not suffice for all communities."""
+    """A searchable list of communities, if there are more of them than colours and marks."""
     groups = content.groups
     if len(groups) <= len(PALETTE):
         return Html()
@@ -447,7 +447,7 @@ def chord_section(content: Content) -> Section:
 
 
 def map_section(content: Content) -> Section | None:
-    """Tasks on a map, where coordinates are known: errors as colour, edges as great circles."""
+    """Tasks on a map, if coordinates are known, with errors as colours and edges as great circles."""
     if content.graph.coordinates is None:
         return None
     latitude, longitude = content.graph.coordinates[:, 0], (content.graph.coordinates[:, 1] + 180) % 360 - 180
@@ -474,7 +474,7 @@ def map_section(content: Content) -> Section | None:
 
 
 def matrix_section(content: Content) -> Section | None:
-    """Partial correlations and precisions between tasks, by community, where all pairs have room in a picture."""
+    """Partial correlations and precisions between tasks by community, if a picture has room for all pairs."""
     if content.n_tasks > DENSE_UP_TO:
         return None
     K, graph = content.n_tasks, content.graph
@@ -493,7 +493,7 @@ def matrix_section(content: Content) -> Section | None:
 
 
 def coefficient_section(content: Content) -> Section | None:
-    """Coefficients, tasks down by community, features across; of few ones their intervals too."""
+    """Heat map of coefficients, tasks (by community) by features; a few coefficients also get intervals."""
     K, d = content.coef.shape
     sizes = np.abs(content.coef)
     reach = sizes.max(axis=0)
@@ -501,7 +501,7 @@ def coefficient_section(content: Content) -> Section | None:
         return None
     spread = reach[reach > 0]
     labels = {"unit": "coefficient", "largest": "share of the feature's largest"}
-    # Features in very different units: a common colour scale would show one of them only.
+    # If features have very different units, a common colour scale would show only one of them.
     shares_first = spread.max() > 20 * np.median(spread)
     task, feature = np.unravel_index(np.argmax(sizes), sizes.shape)
     alt = (
@@ -528,7 +528,7 @@ def coefficient_section(content: Content) -> Section | None:
 
 
 def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, Any], words: str) -> Section:
-    """One of several heat maps in one place, buttons that choose which, and what the page's script knows of them."""
+    """Several heat maps in one place, buttons that choose one of them, and their data for the page's script."""
     buttons, pictures, data = [], [], {}
     order = content.order.tolist()
     for k, (label, ax) in enumerate(axes.items()):
@@ -536,7 +536,7 @@ def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, An
         buttons += [tag("input", type="radio", name=f"{key}-layer", id=name, value=k, checked=k == 0)]
         buttons += [tag("label", Html(label), for_=name)]
         pictures.append(page.drawing(f"{key}-{k}", ax, alt if not k else f"The same map of the {label}."))
-        # What the page names under the pointer: three digits of each value, and where in its block it stands.
+        # The page shows under the pointer three digits of each value, and uses the value's position in its block.
         whole = support.shown_matrix(ax)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
         data[f"{key}-{k}"] = {
@@ -558,7 +558,7 @@ def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, An
 
 
 def effect_section(content: Content) -> Section | None:
-    """Small multiples of the columns that move the predictions most, and a table of how much each does."""
+    """Small multiples of the columns that change the predictions most, and a table of all columns' relevance."""
     if not content.relevance:
         return None
     multiples: list[Html] = []
@@ -587,7 +587,7 @@ def effect_section(content: Content) -> Section | None:
 
 
 def stability_section(content: Content) -> Section | None:
-    """How often each edge is selected, against the penalty."""
+    """Selection frequencies of edges as functions of the penalty."""
     found = content.stability
     if found is None or not found.frequencies.size:
         return None
@@ -614,7 +614,7 @@ def stability_section(content: Content) -> Section | None:
 
 
 def convergence_section(content: Content) -> Section | None:
-    """Objective and gaps, round by round."""
+    """Objective and gaps after each round."""
     curves = support.distances(content.fitted.history)
     if not curves:
         return None
