@@ -1,7 +1,7 @@
 """Files of data sets: from ``MSSL_DATA``, else from the cache, else downloaded once and checked by hash.
 
-What the sets are, where the public gets them and by which hash they are known is in registry.json; every file is named
-by its path inside the data folder.
+The file registry.json describes the data sets, with public addresses and hashes of their files. The name of a file is
+its path inside the data folder.
 """
 
 import gzip
@@ -54,7 +54,7 @@ class DatasetInfo:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all files together; None where a size is not known."""
+        """Total number of bytes of all files; None if a size is not known."""
         sizes = [file.size for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -78,12 +78,14 @@ def info(name: str) -> DatasetInfo:
     return entry
 
 
-_TIMEOUT = 30.0  # seconds without an answer after which the next address is tried
-_LARGEST_UNPACKED = 1 << 27  # bytes (128 MiB): larger than every file of these sets, and a bound for a damaged one
+_TIMEOUT = 30.0  # After this many seconds without an answer the next address is tried. A mere safeguard.
+# Unpacked files may have at most this many bytes (128 MiB), more than all files of these data sets have. A mere
+# safeguard against damaged files.
+_LARGEST_UNPACKED = 1 << 27
 
 
 def data_folder() -> Path | None:
-    """Folder named by ``MSSL_DATA``, or None where it is not set."""
+    """The folder in the variable ``MSSL_DATA``, or None if the variable is not set."""
     name = os.environ.get("MSSL_DATA")
     if not name:
         return None
@@ -184,7 +186,7 @@ def fetch_file(file: DataFile, *, base_url: str | None = None) -> Path:
     Raises
     ------
     DatasetError
-        If the file is nowhere and cannot be fetched whole; nothing is left behind.
+        If the file is neither present nor can be fetched completely; no partial file remains.
     """
     found = find_file(file)
     if found is not None:

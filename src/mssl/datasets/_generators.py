@@ -370,7 +370,8 @@ def make_residual_graph(
     )
 
 
-_REFERENCE = 20_000  # rows that the components' means and variances are computed from
+# The components' means and variances are computed from this many rows. More rows cost time and change them little.
+_REFERENCE = 20_000
 
 
 def _friedman(X: Array) -> tuple[Array, Array]:
@@ -383,7 +384,7 @@ def _additive(X: Array) -> list[Array]:
     return [np.sin(2 * np.pi * X[:, 0]), (X[:, 1] - 0.5) ** 2, np.exp(3.0 * X[:, 2]), np.abs(X[:, 3] - 0.4), X[:, 4]]
 
 
-# The columns that the components need, the components, and what each counts in the part that tasks share.
+# The number of columns that the components need, the components, and their weights in the part that tasks share.
 _COMPONENTS: dict[str, tuple[int, Callable[[Array], Sequence[Array]], Sequence[float]]] = {
     "friedman1": (
         5,

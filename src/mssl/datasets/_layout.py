@@ -60,16 +60,16 @@ def bunch(
     occasions: bool = True,
     known: Mapping[str, object] = MappingProxyType({}),
 ) -> Bunch:
-    """Tasks in a layout, with their names and what else is known of them.
+    """Tasks in a layout, with their names and further entries.
 
     Parameters
     ----------
     entry : DatasetInfo
-        What the registry says of the data set, or :func:`made` of a generator.
+        The registry's entry of the data set, or the result of :func:`made` for a generator.
     train, test : (designs, targets) or (designs, targets, beside)
         One design and one target per task; ``beside`` are vectors with one entry per row of every task.
     text : str
-        What the rows are.
+        Description of the rows.
     layout : {"long", "shared", "aligned"}
         "shared" needs one design for all tasks; "aligned" needs rows that belong together in all tasks.
     as_frame : bool
@@ -77,7 +77,7 @@ def bunch(
     task_names, feature_names : arrays of str, optional
         By default "task 01" and "x 01" and so on.
     occasions : bool
-        Whether row i of every task belongs to the same occasion, where the tasks have equally many rows.
+        Whether row i of every task belongs to the same occasion, if the tasks have equally many rows.
     known : mapping
         Further entries.
     """
@@ -98,7 +98,7 @@ def bunch(
 
 
 def _check_layout(layout: str, part: Part, occasions: bool, as_frame: bool, what: str) -> None:
-    """Raise for a layout that the rows of a data set do not allow, and say which one they do."""
+    """Raise if the rows of a data set do not allow a layout, and name the layouts that they allow."""
     check_choice("layout", layout, LAYOUTS)
     aligned = occasions and len({len(target) for target in part[1]}) == 1
     if layout == "shared" and any(design is not part[0][0] for design in part[0]):

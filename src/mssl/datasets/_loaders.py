@@ -627,7 +627,7 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
     return bunch(info(f"climate-{name}"), layout=layout, as_frame=as_frame, **content)
 
 
-_CHUNK = 1024  # rows of a sparse X that are unpacked at a time: trades memory for calls
+_CHUNK = 1024  # Number of rows of a sparse X that are unpacked at a time; fewer rows need less memory and more calls.
 
 
 _LOADERS: dict[str, Callable[..., Bunch]] = {
@@ -691,7 +691,7 @@ def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
     name : str
         One of the names of :func:`available`.
     path : str or path-like
-        Its ending says what is written: ``.csv`` or ``.tsv`` (also with ``.gz``), ``.parquet`` or ``.feather``.
+        Its ending sets the format: ``.csv`` or ``.tsv`` (also with ``.gz``), ``.parquet`` or ``.feather``.
     **options
         Passed to the loader, e.g. ``subsample=200, random_state=0`` for the digit pairs.
 
