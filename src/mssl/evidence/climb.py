@@ -45,8 +45,8 @@ _ROUNDING = 1e-11  # Relative differences of the objective up to this size may b
 # Degrees of freedom. A variance near zero has hardly any gradient in its logarithm and would stay there, so that those
 # with fewer degrees of freedom are raised to one before a climb ends: one more evaluation for a better optimum.
 _LOST = 1e-2
-# Number of steps. A climb ends when this many steps together gain no more than the tolerance: a safeguard for objectives
-# that are not accurate enough to show the gain that the quadratic model predicts.
+# Number of steps. A climb ends when this many steps together gain no more than the tolerance: a safeguard for
+# objectives that are not accurate enough to show the gain that the quadratic model predicts.
 _CREEPING = 8
 _SHORTEST = 1e-3  # Shortest share of a step in the line search, a safeguard: a climb ends if it needs a shorter one.
 
