@@ -25,7 +25,7 @@ def test_rows_of_another_task_do_not_join():
     data = make_clustered_tasks(n_features=3, n_samples=15, random_state=0)
     frame = pandas.DataFrame(data.X, columns=["a", "b", "c"]).assign(site=data.tasks)
     model = BayesianMSSLRegressor("mean", features="linear", calibrate=False, task_column="site").fit(frame, data.y)
-    with pytest.raises(ParameterError, match="the column 'site' says"):
+    with pytest.raises(ParameterError, match="the column 'site' holds"):
         model.adapt(frame[:5], data.y[:5], task="new")
     model.adapt(frame[:5].assign(site="new"), data.y[:5], task="new")
     alone = BayesianMSSLRegressor("mean", features="linear", calibrate=False, task_column="site").fit(frame, data.y)
