@@ -57,7 +57,7 @@ def plot_coefficients(
         Name of the drawn values.
     kind : {"heat", "forest"}
         A heat map, or ("forest") one line per weight with its interval, grouped by feature, for models that have
-        ``coef_std_``. A forest shows 60 weights, those of the features with the largest mean |weight| (times the
+        ``coef_std_``. A forest shows 60 weights, those of the features with the largest mean absolute weight (times the
         standard deviation of the column, if the model knows it).
     level : float
         Probability of the intervals.
