@@ -45,8 +45,8 @@ class Summary:
     notes : list of str
         Notes on the meaning of the numbers.
     spreads : ndarray of shape (D,) or None
-        Standard deviations of the columns in training, if they are known. Features are sorted by mean absolute weight times
-        these, so that their order does not depend on the columns' units.
+        Standard deviations of the columns in training, if they are known. Features are sorted by mean absolute weight
+        times these, so that their order does not depend on the columns' units.
     """
 
     title: str
