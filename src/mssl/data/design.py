@@ -81,16 +81,12 @@ class DenseBlocks:
             for lo in range(0, rows.shape[1], step):
                 stack[:, :, lo : lo + step] = rows[:, lo : lo + step].transpose(0, 2, 1)
             table = blocks._table(weights, tasks)
-            even = _are_even(table)
-            # NumPy sums in pairs; the mean then has enough digits to show that a column is constant.
-            sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
-            means[tasks] = sums / np.where(totals[tasks] > 0, totals[tasks], 1.0)
+            means[tasks] = _means(stack, table, totals[tasks])
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
                 # If rows are almost equal, the mean's rounding error matters beside their differences: centre again.
                 if np.any(np.abs(stack[:, :, :1]) < _ALL_BUT_EQUAL * np.abs(means[tasks, :, None])):
-                    sums = stack.sum(axis=2) * table[:, 0, :1] if even else (stack * table).sum(axis=2)
-                    np.subtract(stack, (sums / np.where(totals[tasks] > 0, totals[tasks], 1.0))[:, :, None], out=stack)
+                    np.subtract(stack, _means(stack, table, totals[tasks])[:, :, None], out=stack)
         return blocks, means
 
     def stacks(self) -> Iterator[tuple[slice, Array]]:
@@ -270,6 +266,12 @@ class SparseBlocks:
 
     def columns(self) -> tuple[Array, Index, Index]:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
+
+
+def _means(stack: Array, table: Array, totals: Array) -> Array:
+    """Return each column's weighted mean: NumPy sums in pairs, with enough digits to show that a column is constant."""
+    sums = stack.sum(axis=2) * table[:, 0, :1] if _are_even(table) else (stack * table).sum(axis=2)
+    return np.asarray(sums / np.where(totals > 0, totals, 1.0))
 
 
 def _are_even(table: Array) -> bool:
