@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -315,7 +315,7 @@ class FeatureEncoder:
     """
 
     columns: tuple[ColumnSchema, ...]
-    missing: str = "error"
+    missing: str = field(default="error", metadata={"words": ("error", "indicator")})
 
     @property
     def has_categories(self) -> bool:

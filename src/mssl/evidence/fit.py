@@ -78,8 +78,8 @@ class Options:
     """
 
     structure: str | TaskKernel | Prior = "mean+ard"
-    intercepts: str = "flat"
-    errors: str = "independent"
+    intercepts: str = field(default="flat", metadata={"words": ("flat", "shrunk", "none")})
+    errors: str = field(default="independent", metadata={"words": ("independent", "shared")})
     temperature: float = 1.0
     scale_targets: bool = False
     tol: float = 1e-3

@@ -60,12 +60,6 @@ _ERRORS = {  # The standard errors of a fit.
     "rows": _Rule("float | None"),
 }
 _SEARCH = {"best_score_", "best_index_", "best_params_", "cv_results_", "n_splits_"}  # Either all or none are present.
-_WORDS = {  # Allowed texts of a field.
-    ("TableSchema", "missing"): ("error", "drop", "mean", "indicator"),
-    ("FeatureEncoder", "missing"): ("error", "indicator"),
-    ("Options", "intercepts"): ("flat", "shrunk", "none"),
-    ("Options", "errors"): ("independent", "shared"),
-}
 # Classes whose numbers are all finite.
 _FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Units"}
 _FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
@@ -125,7 +119,6 @@ def _rules(cls: Any) -> dict[str, _Rule]:
             if not (of_fields or name.endswith("_")) or name == "table":
                 continue
             rule, says = rules.get(name, _Rule()), dict(fields[name].metadata) if name in fields else {}
-            says.setdefault("words", _WORDS.get((cls.__name__, name), ()))
             says.setdefault("finite", rule.finite or cls.__name__ in _FINITE)
             # Named tuples wrap the text of an annotation in an object.
             word = str(getattr(hint, "__forward_arg__", hint))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -77,7 +77,7 @@ class TableSchema:
     task: str
     target: str
     columns: tuple[ColumnSchema, ...]
-    missing: str = "error"
+    missing: str = field(default="error", metadata={"words": get_args(Missing)})
     offset: str | None = None
 
     @property
