@@ -14,7 +14,6 @@ from mssl.cli import _options as cli
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from sklearn.linear_model import LinearRegression, RidgeCV
     from sklearn.utils import Bunch
 
     from mssl import MSSLRegressorCV
@@ -160,13 +159,12 @@ def demo(
       mssl demo
       mssl demo --seeds 20 --output pictures
     """
-    from sklearn.linear_model import LinearRegression, RidgeCV
-
     from mssl import MSSLRegressorCV
     from mssl._progress import Progress
     from mssl.datasets import make_clustered_tasks
     from mssl.exceptions import require
     from mssl.files.atomic import atomic, prepare_folder
+    from mssl.methods import make_estimator
 
     require("matplotlib", "plot", "the demonstration's pictures")
     folder = prepare_folder(output)
@@ -181,10 +179,12 @@ def demo(
                 param_grid={"prior_strength": [1.0], "shared_mean": [False], "coef_penalty": [0.0]},
                 selection="both",
                 n_jobs=jobs,
-            ).fit(data.X, data.y, tasks=data.tasks)
-            errors["OLS"].append(_errors(data, LinearRegression()))
-            errors["ridge, CV"].append(_errors(data, RidgeCV(np.logspace(-3, 3, 25))))
-            errors["p-MSSL"].append(_errors(data, model))
+            )
+            methods = (make_estimator("ols", "gaussian"), make_estimator("ridge", "gaussian"), model)
+            for of_method, method in zip(errors.values(), methods, strict=True):
+                predicted = method.fit(data.X, data.y, tasks=data.tasks).predict(data.X_test, tasks=data.tasks_test)
+                squares = (predicted - data.y_test) ** 2
+                of_method.append(np.sqrt([squares[data.tasks_test == task].mean() for task in data.task_names]))
             comparison = model.graph_.compare(data.adjacency)
             edges.append((comparison.found, comparison.missed, comparison.false))
             bars.advance()
@@ -201,17 +201,6 @@ def demo(
         with atomic(path) as stream:
             figure.savefig(stream, format="png", dpi=150)
     click.echo("Pictures: " + ", ".join(map(str, pictures)))
-
-
-def _errors(data: Bunch, model: LinearRegression | RidgeCV | MSSLRegressorCV) -> Array:
-    """Return the test RMSE of each task; an unfitted model is fitted to each task separately."""
-    together, errors = hasattr(model, "tasks_"), []
-    for task in data.task_names:
-        own, test = data.tasks == task, data.tasks_test == task
-        known = {"tasks": data.tasks_test[test]} if together else {}
-        fitted = model if together else model.fit(data.X[own], data.y[own])
-        errors.append(np.mean((fitted.predict(data.X_test[test], **known) - data.y_test[test]) ** 2))
-    return np.sqrt(errors)
 
 
 def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict[str, Figure]:
