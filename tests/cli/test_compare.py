@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import call, run, write_table
+from command_line import call, rows_of, run, write_table
 
 from mssl.cli._tables import TableOptions, read_training
 from mssl.cli.compare import cross_validate
@@ -29,7 +29,7 @@ def training(tmp_path):
 def test_figures_are_of_rows_that_were_not_fitted_on(training):
     """The same by hand; and targets of a part that are changed change no fit that predicts it."""
     outcome = cross_validate(training, ["ols", "pooled"], 3, 0)
-    errors, data, tasks = [], training.data, np.asarray(training.given["tasks"])
+    errors, data, tasks = [], rows_of(training), np.asarray(training.given["tasks"])
     for train, test in Folds.from_cv(data, training.cv(3, 0)):
         model = make_estimator("ols", "gaussian").fit(data.X[train], data.y[train], tasks=tasks[train])
         errors.append(np.mean((model.predict(data.X[test], tasks=tasks[test]) - data.y[test]) ** 2))
@@ -71,7 +71,7 @@ def test_a_task_alone_gains_what_all_gain(tmp_path):
 
 
 def test_deviances_are_averaged_by_part_and_task(training):
-    data = training.data
+    data = rows_of(training)
     deviance = np.arange(len(data.y), dtype=float)
     for _, test in Folds.from_cv(data, training.cv(3, 0)):
         means = mean_by_task(data, deviance, test)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from command_line import rows_of
 
 from mssl.cli._tables import TableOptions, read_training
 from mssl.data.folds import Folds
@@ -28,18 +29,25 @@ def file(tmp_path):
 def test_a_group_is_no_feature_and_is_kept_together(file):
     training = read(file, group="day")
     assert training.schema.feature_names == ["a", "b"]
-    groups = training.data.groups
-    for train, test in Folds.from_cv(training.data, training.cv(3, 0)):
-        assert not set(groups[train]) & set(groups[test])
+    data = rows_of(training)
+    for train, test in Folds.from_cv(data, training.cv(3, 0)):
+        assert not set(data.groups[train]) & set(data.groups[test])
 
 
 def test_times_are_numbers_where_they_can_be(file):
     training = read(file, order="day")
     assert training.schema.feature_names == ["a", "b"]
-    last = -1.0
-    for _, test in Folds.from_cv(training.data, training.cv(3, 0)):
-        assert training.data.order[test].min() > last
-        last = training.data.order[test].max()
+    data, last = rows_of(training), -1.0
+    for _, test in Folds.from_cv(data, training.cv(3, 0)):
+        assert data.order[test].min() > last
+        last = data.order[test].max()
+
+
+def test_occasions_follow_each_other_in_time(file):
+    """10 comes after 9: the folds of aligned rows are blocks of time."""
+    rows = np.genfromtxt(file, delimiter=",", skip_header=1, usecols=(1, 2))[:12]
+    north = read(file, time="day", order="day").given["X"][:, 0, 0]
+    np.testing.assert_array_equal(north, rows[np.argsort(rows[:, 0]), 1])
 
 
 def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
@@ -61,7 +69,7 @@ def test_what_does_not_go_together_is_said(file, tmp_path):
 
     with pytest.raises(click.UsageError, match="--time already determines"):
         read(file, time="day", group="day")
-    assert read(file, time="day", order="day").data.order.tolist() == [*range(12), *range(12)]
+    assert rows_of(read(file, time="day", order="day")).order.tolist() == [*range(12), *range(12)]
     with pytest.raises(DataError, match="no column 'date'"):
         read(file, group="date")
 

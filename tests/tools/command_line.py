@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import mssl
 from mssl.cli import commands
+from mssl.data.layouts import read_tasks
 
 ENTRY = [sys.executable, "-c", "from mssl.cli import main; main()"]
 
@@ -31,6 +32,12 @@ def call(*args, code=0):
     else:
         assert result.exit_code == code, result.output
     return result
+
+
+def rows_of(training):
+    """The rows of a training table, by task."""
+    known = {name: training.given[name] for name in ("tasks", "sample_weight", "groups", "order")}
+    return read_tasks(training.features, training.given["y"], y_numeric=training.family != "binary", **known)
 
 
 def write_table(path, names=("Oslo", "Bergen", "Turku", "Riga"), *, rows=30, kind="gaussian", seed=0, task="station"):

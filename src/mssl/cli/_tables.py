@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -20,7 +20,6 @@ from mssl.data.encoding import ColumnSchema, ColumnValues, Features
 from mssl.data.folds import TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.layouts import TaskData, read_tasks
 from mssl.data.moments import Moments
 from mssl.exceptions import DataError, MSSLError, NotAlignedError, ParameterError, require
 from mssl.files import tables
@@ -83,12 +82,6 @@ class Training:
     def features(self) -> Features:
         """X in the form that an estimator with the table's schema accepts."""
         return Features(self.given["X"], feature_names=np.asarray(self.schema.feature_names, dtype=object))
-
-    @property
-    def data(self) -> TaskData:
-        """The rows by task."""
-        known = {name: self.given[name] for name in ("tasks", "sample_weight", "groups", "order")}
-        return read_tasks(self.features, self.given["y"], y_numeric=self.family != "binary", **known)
 
     def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
         """Return folds within each task, or blocks of time for aligned rows."""
@@ -155,7 +148,12 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     encoded = schema.encode(
         found, with_target=True, by_task=True, training=True, missing_target=table.missing_target, weight=table.weight
     )
-    labels = {name: column_labels(found.take(name), name)[encoded.rows] for name in labelled}
+    ranks: dict[str | None, Index] = {}
+    for name in labelled:
+        labels = column_labels(found.take(name), name)[encoded.rows]
+        with suppress(ValueError):  # As text "10" sorts before "9"; dates sort as text.
+            labels = labels.astype(float) if name in (table.time, table.order) else labels
+        ranks[name] = np.unique(labels, return_inverse=True)[1]
     names, of_row = number_tasks(encoded.tasks)
     for twins in tables.blank_twins(names.tolist()):
         warn(
@@ -176,22 +174,16 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     counts = np.bincount(of_row)
     given: Json = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
     if table.time is not None:
-        rows = _by_time(names, of_row, labels[table.time])
+        rows = _by_time(names, of_row, ranks[table.time])
         for name, values in given.items():
             if values is not None:
                 by_task = values[rows].reshape(len(names), -1, *values.shape[1:])
                 given[name] = np.ascontiguousarray(np.moveaxis(by_task, 0, 1))
         given |= {"tasks": names, "groups": None, "order": None if table.order is None else np.arange(counts[0])}
     else:
-        given["tasks"] = encoded.tasks
-        given["groups"] = None if table.group is None else _ranks(labels[table.group])
-        given["order"] = None if table.order is None else _ranks(_sortable(labels[table.order]))
+        given |= {"tasks": encoded.tasks, "groups": ranks.get(table.group), "order": ranks.get(table.order)}
     links = None if edges is None else _read_edges(edges, names.tolist())
     return Training(schema, family, counts, varies, dropped=encoded.dropped, given=given, edges=links)
-
-
-def _ranks(labels: Labels) -> Index:
-    return np.unique(labels, return_inverse=True)[1]
 
 
 def column_labels(column: ColumnValues, name: str) -> Labels:
@@ -201,14 +193,6 @@ def column_labels(column: ColumnValues, name: str) -> Labels:
         row = int(np.argmax(codes < 0)) + 1
         raise DataError(f"Column {name!r} is empty in row {row} of the data; give every row an entry, or drop it.")
     return np.asarray(texts)[codes]
-
-
-def _sortable(times: Labels) -> Labels:
-    """Return times as numbers if possible, since "10" sorts before "9" as text; dates sort as text."""
-    try:
-        return times.astype(float)
-    except ValueError:
-        return times
 
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
@@ -232,7 +216,7 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     return edges
 
 
-def _by_time(tasks: Labels, of_row: Index, moments: Labels) -> Index:
+def _by_time(tasks: Labels, of_row: Index, moments: Index) -> Index:
     """Return the order of rows by task and time; raise unless all tasks have the same times, each once."""
     order = np.lexsort((moments, of_row))
     parts = np.split(moments[order], np.flatnonzero(np.diff(of_row)) + 1)

@@ -11,8 +11,6 @@ import numpy as np
 from mssl._typing import Json
 from mssl.cli import _options as cli
 from mssl.cli._tables import TableOptions, Training, read_training
-from mssl.data.folds import Folds
-from mssl.exceptions import DataError
 from mssl.judge.compare import compare_methods
 from mssl.methods import BAYESIAN, make_estimator
 
@@ -69,18 +67,7 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
         Workers, checkpoint and progress bars, as for :func:`mssl.judge.compare.compare_methods`.
     """
     models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
-    cv, data = training.cv(folds, seed), training.data
-    splitting = [name for name, model in models.items() if "cv" in model.get_params(deep=False)]
-    if splitting and not training.aligned:  # These methods split each training part again.
-        fewest = np.min([data.task_sums(train.astype(float)) for train, _ in Folds.from_cv(data, cv)], axis=0)
-        k = int(np.argmin(fewest))
-        if fewest[k] < 2:
-            raise DataError(
-                f"Task {str(data.tasks[k])!r} has {data.n_rows[k]} rows, of which {fewest[k]:.0f} is left to learn "
-                f"from in one of the {folds} parts; {splitting[0]} chooses its parameters by cross-validation within "
-                "it and needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
-            )
-    given = training.given | {"tasks": np.asarray(training.given["tasks"]), "cv": cv}
+    given = training.given | {"tasks": np.asarray(training.given["tasks"]), "cv": training.cv(folds, seed)}
     return {"family": training.family, **compare_methods(models, **given, **how)}
 
 

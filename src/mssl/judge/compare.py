@@ -19,6 +19,7 @@ from mssl.data.encoding import read_features
 from mssl.data.folds import CV, Folds
 from mssl.data.inputs import read_offset, take_columns
 from mssl.data.layouts import TaskData, read_tasks
+from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint, fingerprint
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import single_threaded
@@ -137,12 +138,29 @@ def compare_methods(
     given = _Input(estimators, data, {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}, labels)
     folds = Folds.from_cv(data, cv, rows)
     folds.check(data)
+    _check_inner_folds(estimators, data, folds)
     names, splits = list(estimators), list(folds)
     pieces = [(f"{name}, part {k + 1}", (given, *split, name)) for k, split in enumerate(splits) for name in names]
     identity = "" if checkpoint is None else fingerprint(given, splits)
     with Progress(verbose, "comparison", 1) as progress:
         found = Workers(n_jobs, Checkpoint(checkpoint, identity), progress).run(_predict_part, "fits", pieces)
     return _judged(found, names, data, splits, loss)
+
+
+def _check_inner_folds(estimators: Mapping[str, BaseEstimator], data: TaskData, folds: Folds) -> None:
+    """Raise if a training part is too small for the estimators that split it again to choose their parameters."""
+    ours = {name: model for name, model in estimators.items() if hasattr(model, "_template")}
+    splitting = [name for name, model in ours.items() if "cv" in model.get_params(deep=False)]
+    if not splitting or data.layout != "long":
+        return
+    fewest = np.min([data.task_sums(train.astype(float)) for train in folds.train], axis=0)
+    k = int(np.argmin(fewest))
+    if fewest[k] < 2:
+        raise DataError(
+            f"Task {str(data.tasks[k])!r} has {data.n_rows[k]} rows, of which {fewest[k]:.0f} is left to learn from in "
+            f"one of the {len(folds)} parts; {splitting[0]} chooses its parameters by cross-validation within it and "
+            "needs 2. Give the task more rows (3 with 3 parts or more), or leave it out."
+        )
 
 
 def _judged(
