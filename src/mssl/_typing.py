@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,7 @@ Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Se
 """Rows of features as users give them: arrays, sparse arrays, frames (pandas, polars, pyarrow, Dask), and records."""
 Json: TypeAlias = dict[str, Any]
 """Values by name: a JSON object, or parameters."""
-TaskMatrix: TypeAlias = Any
+TaskMatrix: TypeAlias = Annotated[Any, "K, K"]
 """A matrix over pairs of tasks: an array, or SciPy's csr_array for many tasks."""
 Moment: TypeAlias = Any
 """S, the moment of Q over pairs of tasks: an array, or a PairMoment for many tasks."""

@@ -24,7 +24,7 @@ import mssl
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ModelFileError, ParameterError
-from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
+from mssl.files.codec import WORDS, Decoder, Encoder, _is_storable, class_of
 from mssl.files.models import load, read_header, save
 from mssl.graph.tests import Later
 from mssl.losses import Gaussian
@@ -430,7 +430,7 @@ structure_step fit_result record status graphical_lasso_result glasso_status tas
 
 def test_words_stay_and_name_one_class_each():
     assert set(PROMISED.split()) <= set(WORDS)
-    classes = [_class_of(word) for word in WORDS]
+    classes = [class_of(word) for word in WORDS]
     assert len(set(classes)) == len(classes) == len({cls.__name__ for cls in classes})
     assert all(map(_is_storable, classes))
 
@@ -449,7 +449,7 @@ def test_everything_that_a_model_is_made_of_has_a_word():
     public = [value for name in mssl.__all__ if isinstance(value := getattr(mssl, name), type)]
     made_of = [cls for base in (Loss, Penalty, Structure) for cls in _concrete(base)]
     models = [cls for cls in public if issubclass(cls, BaseEstimator)]
-    known = {_class_of(word) for word in WORDS}
+    known = {class_of(word) for word in WORDS}
     assert {*made_of, *models} - known == set()
 
 

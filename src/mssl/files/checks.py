@@ -1,4 +1,4 @@
-"""Validation of the objects in a model file: types, shapes and values of their attributes.
+"""What a model file may hold: the classes of its objects, and types, shapes and values of their attributes.
 
 A file with a valid checksum can still hold invalid objects. Later uses of a fitted object, such as prediction, drawings
 and reports, rely on the types and shapes of its attributes. These follow from annotations of its class or from the name
@@ -8,30 +8,112 @@ of the attribute. No code relies on attributes with other names.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
-from typing import Any, get_origin
+from importlib import import_module
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator
 
-from mssl._typing import Labels
+from mssl._typing import Array, Index, Labels, TaskMatrix
 from mssl.exceptions import ModelFileError
+from mssl.files.tables import TableSchema
+from mssl.graph.task_graph import TaskGraph
+from mssl.metrics import HeldOut
 from mssl.model.task_matrix import DENSE_UP_TO
 
 WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator)
 """Classes whose objects have parameters and fitted attributes; other dataclasses have only their fields."""
+# The classes that files may contain, by module. The word of a class in files is its name in snake case; _WORDS has the
+# words of classes that were renamed.
+_CLASSES = {
+    "mssl.estimators": "MSSLRegressor MSSLClassifier MultiTaskGLM MultiTaskClassifier",
+    "mssl.estimators.baselines": "AverageModel BestMember Climatology",
+    "mssl.estimators.bayesian": "BayesianMSSLRegressor BayesianMSSLClassifier",
+    "mssl.estimators.fitted": "Fitted Input",
+    "mssl.evidence.choice": "Ensemble Member",
+    "mssl.evidence.fit": "EvidenceFit Options Units JoinedTask",
+    "mssl.evidence.posterior": "MeanPosterior DualPosterior SharedPosterior JointPosterior",
+    "mssl.evidence.prior": "Prior Block Equal ARD Exchangeable Dense Known PerTask SharedNoise",
+    "mssl.evidence.version_2": "Columns Hyper",
+    "mssl.data.encoding": "ColumnSchema FeatureEncoder",
+    "mssl.data.folds": "TaskKFold MovingWindowSplit TaskGroupKFold TaskBlockKFold TaskTimeSeriesSplit",
+    "mssl.data.targets": "TargetTransform",
+    "mssl.features": "FeatureBlocks Linear Spline Interactions",
+    "mssl.features.maps": "Curves Transformed",
+    "mssl.files.tables": "TableSchema",
+    "mssl.glasso": "GraphicalLasso GraphicalLassoCV",
+    "mssl.glasso.solver": "GraphicalLassoResult GlassoStatus",
+    "mssl.graph": "TaskGraph",
+    "mssl.graph.tests": "GraphEvidence Untested",
+    "mssl.losses": "Calibration Gaussian Bernoulli Huber Poisson Gamma",
+    "mssl.metrics": "HeldOut",
+    "mssl.model_selection": "MSSLRegressorCV MSSLClassifierCV MultiTaskGLMCV StabilitySelection",
+    "mssl.paper": "PaperMSSL PaperMSSLClassifier",
+    "mssl.penalties": "L1 ElasticNet AdaptiveL1 MCP L21 Nuclear Dirty ClusterNorm",
+    "mssl.solvers.alternation": "FitResult Record",
+    "mssl.solvers.base": "Solver Status",
+    "mssl.structures": "Independent FixedPrecision KnownEdges GraphLaplacian MeanRegularized Pooled SparsePrecision "
+    "LatentSparsePrecision TaskCovariance Clustered",
+    "mssl.structures.base": "StructureScale StructureStep",
+    "mssl.structures.fixed": "OneRidge",
+    "mssl.structures.latent": "LatentParts",
+    # Steps of pipelines: transformers that hold only numbers, text and arrays.
+    "sklearn.compose": "ColumnTransformer",
+    "sklearn.decomposition": "PCA TruncatedSVD",
+    "sklearn.feature_selection": "VarianceThreshold",
+    "sklearn.impute": "SimpleImputer",
+    "sklearn.pipeline": "Pipeline",
+    "sklearn.preprocessing": "FunctionTransformer StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer "
+    "PowerTransformer QuantileTransformer PolynomialFeatures OneHotEncoder OrdinalEncoder",
+}
+_WORDS = {
+    "Member": "ensemble_member",
+    "Options": "evidence_options",
+    "Units": "evidence_units",
+    "Columns": "prior_columns",
+    "Hyper": "hyperparameters",
+    "MultiTaskGLMCV": "multi_task_glm_cv",
+    "StructureScale": "frame",
+    "Linear": "linear_map",
+    "Spline": "spline_map",
+    "Curves": "spline_curves",
+    "Interactions": "interactions_map",
+}
+_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # Word boundaries in a class name.
+
+
+def word_of(name: str) -> str:
+    """Return the word by which files name a class of mssl."""
+    return _WORDS.get(name, _PARTS.sub("_", name).lower())
+
+
+WORDS = {word_of(name): f"{home}.{name}" for home, names in _CLASSES.items() for name in names.split()}
+
+
+def class_of(word: str) -> Any:
+    """Return the class that a word names."""
+    module, _, name = WORDS[word].rpartition(".")
+    return getattr(import_module(module), name)
+
+
+class _ClassesByName(dict[str, Any]):
+    """The classes of ``WORDS`` by their names, imported when one is needed; annotations name them."""
+
+    def __missing__(self, name: str) -> Any:
+        return class_of(word_of(name))
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """Requirements of an attribute: annotation, one letter per axis, allowed texts, and whether numbers are finite."""
+    """Requirements of an attribute: type, one letter per axis, allowed texts, and whether numbers are finite."""
 
-    hint: str = "Any"
+    kind: Any = Any
     shape: str = ""
     words: tuple[str, ...] = ()
     finite: bool = False
@@ -43,21 +125,21 @@ _SHAPES = {"means_": "K", "normals_": "Km", "location_": "K", "covariance_": "KK
 _SHAPES |= {"frequencies_": "pKK", "mean_frequency_": "KK", "intercepts": "K", "mean": "d", "precision": "KK"}
 _LABELS = {"tasks_": "K", "feature_names_in_": "c", "seasons_": "m"}
 _KNOWN = {name: _Rule(shape=shape, finite=True) for name, shape in _SHAPES.items()}
-_KNOWN |= {name: _Rule("Labels", shape) for name, shape in _LABELS.items()}
+_KNOWN |= {name: _Rule(Labels, shape) for name, shape in _LABELS.items()}
 _KNOWN |= {
-    "task_column": _Rule("Hashable"),
-    "n_features_in_": _Rule("int"),
-    "graph_": _Rule("TaskGraph | None"),
-    "_held_out": _Rule("HeldOut | None"),
-    "table": _Rule("TableSchema | None"),
-    "member_": _Rule("NDArray[np.int64]", "K"),
+    "task_column": _Rule(Hashable),
+    "n_features_in_": _Rule(int),
+    "graph_": _Rule(TaskGraph | None),
+    "_held_out": _Rule(HeldOut | None),
+    "table": _Rule(TableSchema | None),
+    "member_": _Rule(Index, "K"),
     "reliability": _Rule(shape="K"),
 }
 _ERRORS = {  # The standard errors of a fit.
-    "std": _Rule("Array | None", "Kd"),
-    "dof": _Rule("Array | None", "K"),
-    "log_likelihood": _Rule("float | None"),
-    "rows": _Rule("float | None"),
+    "std": _Rule(Array | None, "Kd"),
+    "dof": _Rule(Array | None, "K"),
+    "log_likelihood": _Rule(float | None),
+    "rows": _Rule(float | None),
 }
 _SEARCH = {"best_score_", "best_index_", "best_params_", "cv_results_", "n_splits_"}  # Either all or none are present.
 # Classes whose numbers are all finite.
@@ -65,47 +147,32 @@ _FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior"
 _FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-# NumPy's dtype kinds for annotations of arrays.
-_ARRAYS = {"Array": "f", "Index": "iu", "NDArray[np.int64]": "i", "Mask": "b", "TaskMatrix": "fb"}
-# Tests of values for other annotations. Any other word is the name of a class.
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "Any": lambda value: True,
-    "None": lambda value: value is None,
-    "Labels": lambda value: type(value) is np.ndarray,
-    "Hashable": lambda value: isinstance(value, Hashable),
-    "float": _is_number,
-    "int": lambda value: _is_number(value) and isinstance(value, int | np.integer) and int(value) >= 0,
-    "Evidence": lambda value: _is("GraphEvidence | Untested", value),
-    "WeightPosterior": lambda value: _is("MeanPosterior | DualPosterior | SharedPosterior | JointPosterior", value),
+_DTYPES = {"f": "f", "i": "iu", "b": "b"}  # NumPy's dtype kinds of arrays that are annotated as one of these kinds.
+_NUMBERS: dict[Any, Any] = {
+    bool: bool | np.bool_,
+    int: int | np.integer,
+    float: int | float | np.integer | np.floating,
 }
-_LIST = re.compile(r"(list|tuple|dict)\[(.*)\]")
 
 
-def _is(hint: str, value: Any) -> bool:
-    """Whether a value agrees with an annotation."""
-    if hint in _ARRAYS:
-        array = type(value) is np.ndarray or (hint == "TaskMatrix" and sparse.issparse(value))
-        return array and value.dtype.kind in _ARRAYS[hint]
-    if hint in _KINDS:
-        return _KINDS[hint](value)
-    if " | " in hint:
-        return any(_is(part, value) for part in hint.split(" | "))
-    several = _LIST.fullmatch(hint)
-    if several is None:
-        return any(cls.__name__ == hint for cls in type(value).__mro__)
-    kind, inside = several.groups()
-    if type(value).__name__ != kind:
-        return False
-    parts = inside.removesuffix(", ...").split(", ")
-    if kind == "dict":
-        return True
-    if kind == "list" or inside.endswith(", ..."):
-        parts = [inside.removesuffix(", ...")] * len(value)
-    return len(parts) == len(value) and all(map(_is, parts, value))
+def _is(kind: Any, value: Any) -> bool:
+    """Whether a value is of an annotated type; no int is negative."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is(part, value) for part in parts)
+    if origin is np.ndarray:
+        (entries,) = get_args(parts[1])
+        plain = type(value) is np.ndarray
+        return plain and (entries is Any or value.dtype.kind in _DTYPES[np.dtype(entries).kind])
+    if origin in (list, tuple) and type(value) is origin:
+        inside = parts[:1] * len(value) if origin is list or parts[-1] is Ellipsis else parts
+        return len(inside) == len(value) and all(map(_is, inside, value))
+    if kind == TaskMatrix:
+        return (type(value) is np.ndarray or sparse.issparse(value)) and value.dtype.kind in "fb"
+    if kind in _NUMBERS:
+        truth = isinstance(value, bool | np.bool_)
+        return isinstance(value, _NUMBERS[kind]) and truth == (kind is bool) and not (kind is int and value < 0)
+    return kind is Any or isinstance(value, origin or kind)
 
 
 @cache
@@ -114,27 +181,12 @@ def _rules(cls: Any) -> dict[str, _Rule]:
     rules = dict(_KNOWN)
     of_fields = not issubclass(cls, WITH_PARAMETERS) and (hasattr(cls, "_fields") or is_dataclass(cls))
     fields = getattr(cls, "__dataclass_fields__", {})
-    for part in reversed(cls.__mro__):
-        for name, hint in vars(part).get("__annotations__", {}).items():
-            if not (of_fields or name.endswith("_")) or name == "table":
-                continue
+    for name, kind in get_type_hints(cls, localns=_ClassesByName(), include_extras=True).items():
+        if (of_fields or name.endswith("_")) and name != "table":
             rule, says = rules.get(name, _Rule()), dict(fields[name].metadata) if name in fields else {}
             says.setdefault("finite", rule.finite or cls.__name__ in _FINITE)
-            # Named tuples wrap the text of an annotation in an object.
-            word = str(getattr(hint, "__forward_arg__", hint))
-            rules[name] = replace(rule, hint=_spelt_out(word, vars(sys.modules[part.__module__])), **says)
+            rules[name] = replace(rule, kind=kind, **says)
     return rules
-
-
-def _spelt_out(hint: str, names: Mapping[str, Any]) -> str:
-    """Return an annotation with the module's type aliases expanded."""
-
-    def full(found: re.Match[str]) -> str:
-        alias = None if found[0] in _KINDS | _ARRAYS else names.get(found[0])
-        known = alias is Any or isinstance(alias, str) or get_origin(alias) is not None
-        return str(alias).replace("typing.", "") if known else found[0]
-
-    return hint if hint in _KINDS | _ARRAYS else re.sub(r"[A-Za-z]\w*", full, hint)
 
 
 def check_object(cls: Any, state: Mapping[str, Any]) -> None:
@@ -192,17 +244,17 @@ def _check(name: str, rules: Mapping[str, _Rule], state: Mapping[str, Any], size
     """Raise unless the attributes of an object obey their rules."""
     for attribute, value in state.items():
         rule, where = rules.get(attribute, _Rule()), f"{attribute} of {name}"
-        if not _is(rule.hint, value):
-            raise ModelFileError(f"{where} is not of the kind {rule.hint}")
+        if not _is(rule.kind, value):
+            raise ModelFileError(f"{where} is not of the kind {rule.kind}")
         if rule.words and value not in rule.words:
             raise ModelFileError(f"{where} is not one of {', '.join(rule.words)}")
         if value is None or isinstance(value, str | bool):
             continue
         if rule.shape:
             _check_shape(where, value, rule.shape, sizes)
-        if rule.shape and "Labels" in rule.hint:
+        if rule.shape and Labels in (rule.kind, *get_args(rule.kind)):
             _check_labels(where, value, unique=attribute != "features")
-        elif rule.finite and (rule.shape or isinstance(value, np.ndarray) or _is_number(value)):
+        elif rule.finite and (rule.shape or isinstance(value, np.ndarray) or _is(float, value)):
             _check_numbers(where, value)
 
 

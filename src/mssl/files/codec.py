@@ -1,10 +1,10 @@
 """Conversion of fitted objects to JSON values and arrays, and back. Reading a file never executes code from it.
 
 Five kinds of objects can be written: estimators (including structures, penalties and splitters), losses, data classes,
-named tuples and enumerations. Files name the classes of mssl by the words in ``WORDS``, which never change: a class
-that moves gets another module in the table, and a class that is renamed keeps its word. Files name the classes of users
-by their class names. The decoder reads them only if the caller passes the classes. A file never determines what is
-imported.
+named tuples and enumerations. Files name the classes of mssl by the words in ``checks.WORDS``, which never change: a
+class that moves gets another module in the table, and a class that is renamed keeps its word. Files name the classes of
+users by their class names. The decoder reads them only if the caller passes the classes. A file never determines what
+is imported.
 
 Files of version 1 named classes by their module paths. Files of version 2 held fitted attributes one by one. If the
 attributes of a class have changed since version n, its class method ``_state_from_version_n(state)`` converts them to
@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Iterable
 from enum import Enum
 from functools import cached_property
-from importlib import import_module
 from inspect import Parameter, getattr_static, signature
 from typing import Any, Literal
 
@@ -31,72 +30,10 @@ from sklearn.base import BaseEstimator
 from mssl._typing import Json, Labels
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
-from mssl.files.checks import WITH_PARAMETERS, check_object
+from mssl.files.checks import WITH_PARAMETERS, WORDS, check_object, class_of, word_of
 from mssl.graph.tests import Later
 
 VERSION = 3  # Version of the written format; this and all earlier versions can be read.
-# The classes that files may contain, by module. The word of a class in files is its name in snake case; _WORDS has the
-# words of classes that were renamed.
-_CLASSES = {
-    "mssl.estimators": "MSSLRegressor MSSLClassifier MultiTaskGLM MultiTaskClassifier",
-    "mssl.estimators.baselines": "AverageModel BestMember Climatology",
-    "mssl.estimators.bayesian": "BayesianMSSLRegressor BayesianMSSLClassifier",
-    "mssl.estimators.fitted": "Fitted Input",
-    "mssl.evidence.choice": "Ensemble Member",
-    "mssl.evidence.fit": "EvidenceFit Options Units JoinedTask",
-    "mssl.evidence.posterior": "MeanPosterior DualPosterior SharedPosterior JointPosterior",
-    "mssl.evidence.prior": "Prior Block Equal ARD Exchangeable Dense Known PerTask SharedNoise",
-    "mssl.evidence.version_2": "Columns Hyper",
-    "mssl.data.encoding": "ColumnSchema FeatureEncoder",
-    "mssl.data.folds": "TaskKFold MovingWindowSplit TaskGroupKFold TaskBlockKFold TaskTimeSeriesSplit",
-    "mssl.data.targets": "TargetTransform",
-    "mssl.features": "FeatureBlocks Linear Spline Interactions",
-    "mssl.features.maps": "Curves Transformed",
-    "mssl.files.tables": "TableSchema",
-    "mssl.glasso": "GraphicalLasso GraphicalLassoCV",
-    "mssl.glasso.solver": "GraphicalLassoResult GlassoStatus",
-    "mssl.graph": "TaskGraph",
-    "mssl.graph.tests": "GraphEvidence Untested",
-    "mssl.losses": "Calibration Gaussian Bernoulli Huber Poisson Gamma",
-    "mssl.metrics": "HeldOut",
-    "mssl.model_selection": "MSSLRegressorCV MSSLClassifierCV MultiTaskGLMCV StabilitySelection",
-    "mssl.paper": "PaperMSSL PaperMSSLClassifier",
-    "mssl.penalties": "L1 ElasticNet AdaptiveL1 MCP L21 Nuclear Dirty ClusterNorm",
-    "mssl.solvers.alternation": "FitResult Record",
-    "mssl.solvers.base": "Solver Status",
-    "mssl.structures": "Independent FixedPrecision KnownEdges GraphLaplacian MeanRegularized Pooled SparsePrecision "
-    "LatentSparsePrecision TaskCovariance Clustered",
-    "mssl.structures.base": "StructureScale StructureStep",
-    "mssl.structures.fixed": "OneRidge",
-    "mssl.structures.latent": "LatentParts",
-    # Steps of pipelines: transformers that hold only numbers, text and arrays.
-    "sklearn.compose": "ColumnTransformer",
-    "sklearn.decomposition": "PCA TruncatedSVD",
-    "sklearn.feature_selection": "VarianceThreshold",
-    "sklearn.impute": "SimpleImputer",
-    "sklearn.pipeline": "Pipeline",
-    "sklearn.preprocessing": "FunctionTransformer StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer "
-    "PowerTransformer QuantileTransformer PolynomialFeatures OneHotEncoder OrdinalEncoder",
-}
-_WORDS = {
-    "Member": "ensemble_member",
-    "Options": "evidence_options",
-    "Units": "evidence_units",
-    "Columns": "prior_columns",
-    "Hyper": "hyperparameters",
-    "MultiTaskGLMCV": "multi_task_glm_cv",
-    "StructureScale": "frame",
-    "Linear": "linear_map",
-    "Spline": "spline_map",
-    "Curves": "spline_curves",
-    "Interactions": "interactions_map",
-}
-_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # Word boundaries in a class name.
-WORDS = {
-    _WORDS.get(name, _PARTS.sub("_", name).lower()): f"{home}.{name}"
-    for home, names in _CLASSES.items()
-    for name in names.split()
-}
 # Classes of fitted models from which results are computed on first use; files of mssl hold the results instead.
 _INPUTS = {
     "mssl.estimators.spec": "LaterErrors",
@@ -105,7 +42,6 @@ _INPUTS = {
     "mssl.solvers.quadratic": "KeptLoss Quadratic Rows",
     "mssl.data.design": "Design DenseBlocks SparseBlocks",
 }
-_WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 # Version 1 named classes by the module paths of that time.
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
 _WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
@@ -208,8 +144,8 @@ class Encoder:
                 "estimators, structures, penalties, losses, splitters, numbers, text and arrays can be saved. Replace "
                 "it before saving."
             )
-        word = _WORD_OF.get(cls.__name__)
-        if word is not None and _class_of(word) is cls:
+        word = word_of(cls.__name__)
+        if word in WORDS and class_of(word) is cls:
             name = {"class": word}
         else:
             self._check_user_class(cls, value, value_path)
@@ -247,12 +183,6 @@ def _is_storable(cls: type) -> bool:
     return named_tuple or issubclass(cls, (Enum, *WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
 
 
-def _class_of(word: str) -> type:
-    module, _, name = WORDS[word].rpartition(".")
-    cls: type = getattr(import_module(module), name)
-    return cls
-
-
 def skops_types() -> list[str]:
     """Return the types in models of this package, for the argument ``trusted`` of ``skops.io.load``.
 
@@ -270,7 +200,7 @@ def skops_types() -> list[str]:
     >>> skops.io.dump(model, "model.skops")  # doctest: +SKIP
     >>> model = skops.io.load("model.skops", trusted=mssl.skops_types())  # doctest: +SKIP
     """
-    classes = (_class_of(word) for word, home in WORDS.items() if home.startswith("mssl."))
+    classes = (class_of(word) for word, home in WORDS.items() if home.startswith("mssl."))
     more = (f"{home}.{name}" for home, names in _INPUTS.items() for name in names.split())
     return [*(f"{cls.__module__}.{cls.__qualname__}" for cls in classes), *more]
 
@@ -453,7 +383,7 @@ class Decoder:
                 f"the file names the class {str(value['class'])[:80]!r}, which is not a class of mssl; it may come "
                 "from a newer version."
             )
-        return _class_of(word)
+        return class_of(word)
 
     def _items(self, value: object) -> list[Any]:
         if not isinstance(value, list):
