@@ -70,7 +70,7 @@ def test_forecasts_of_held_out_rows_do_not_know_their_targets(loss, structure, r
     folds = [(fold != number, fold == number) for number in range(3)]
 
     def said(targets: np.ndarray) -> Forecast:
-        trials = Trials(read_tasks(X, targets, tasks=tasks), folds, None, loss)
+        trials = Trials(read_tasks(X, targets, tasks=tasks), folds, loss)
         trials.judge(Candidate("linear", Options(structure=structure)))
         return trials.forecast(next(iter(trials.densities)))
 

@@ -126,7 +126,7 @@ def test_default_climbs_end_close_to_the_best_that_is_known(name: str, seed: int
     assert tight.objective <= best + 1e-5
     assert found.objective <= best + 0.05
     assert found.n_iter <= 60
-    assert found.objective == pytest.approx(found.point.objective(route.derivatives(found.point).value))
+    assert found.objective == pytest.approx(found.point.objective(route.at(found.point).derivatives().value))
 
 
 @pytest.mark.parametrize("name", ["mean", "ridge", "relevances"])
@@ -185,9 +185,9 @@ def test_one_task_without_priors_is_bayesian_ridge(monkeypatch: pytest.MonkeyPat
     other.fit(X[0], y[0])
     assert found.noise.variances[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
     assert found.own_variances[0] == pytest.approx(1 / other.lambda_, rel=1e-5)
-    posterior = route.posterior(found)
+    posterior = route.at(found).posterior()
     np.testing.assert_allclose(posterior.coef[0], other.coef_, rtol=1e-5)
-    np.testing.assert_allclose(posterior.covariance(0), other.sigma_, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(posterior.covariances()[0], other.sigma_, rtol=1e-4, atol=1e-9)
 
 
 def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPat
     ).fit(X[0], y[0])
     assert found.noise.variances[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
     np.testing.assert_allclose(found.own_variances, 1 / other.lambda_, rtol=1e-4)
-    np.testing.assert_allclose(route.posterior(found).coef[0], other.coef_, rtol=1e-5)
+    np.testing.assert_allclose(route.at(found).posterior().coef[0], other.coef_, rtol=1e-5)
 
 
 def test_a_limit_on_steps_is_kept_and_said() -> None:

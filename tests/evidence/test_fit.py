@@ -39,10 +39,10 @@ def fit(X, y, task, weights=None, loss: Loss | None = None, **options) -> Eviden
     return fit_data(data, loss, **options)
 
 
-def fit_data(data: TaskData, loss: Loss | None = None, occasions=None, **options) -> EvidenceFit:
+def fit_data(data: TaskData, loss: Loss | None = None, **options) -> EvidenceFit:
     d = data.n_features
     options = {**TIGHT, **options}
-    return fit_evidence(data, np.zeros(d, dtype=int), np.arange(d), Options(**options), loss=loss, occasions=occasions)
+    return fit_evidence(data, np.zeros(d, dtype=int), np.arange(d), Options(**options), loss=loss)
 
 
 def predictions(model: EvidenceFit, X, task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,15 +164,15 @@ def test_errors_that_tasks_share_are_found(gaps: bool) -> None:
     if gaps:
         Y[rng.random(Y.shape) < 0.1] = np.nan
     data = read_tasks(X, Y)
-    model = fit_data(data, occasions=data.occasions, errors="shared", tol=1e-5)
+    model = fit_data(data, errors="shared", tol=1e-5)
     R = model.prior.noise.covariance
     sd = np.sqrt(np.diag(R))
     correlation = (R / np.outer(sd, sd))[np.triu_indices(K, 1)]
     assert np.mean(correlation) == pytest.approx(0.7, abs=0.12)
     # Errors that all tasks share do not average out: the mean is known less well than with independent ones.
     independent = fit_data(data, tol=1e-5)
-    wide = model.posterior.new_covariance()[:D, :D] - np.diag(model.prior.own_variances[:D])
-    narrow = independent.posterior.new_covariance() - np.diag(independent.prior.own_variances)
+    wide = model.posterior.covariance(None)[:D, :D] - np.diag(model.prior.own_variances[:D])
+    narrow = independent.posterior.covariance(None) - np.diag(independent.prior.own_variances)
     assert np.trace(wide) > np.trace(narrow)
 
 

@@ -54,7 +54,7 @@ def test_harmonic_means_are_the_best_scales_of_the_hyperpriors(rng: np.random.Ge
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_traces_that_rounding_made_negative_count_as_zero() -> None:
     case = CASES["ragged"]()
-    s = case.routes["mean"].derivatives(case.prior)
+    s = case.routes["mean"].at(case.prior).derivatives()
     negative, nothing = (s._replace(down=np.full(5, x)) for x in (-100.0, 0.0))
     for a, b in zip(case.prior.slopes(negative), case.prior.slopes(nothing), strict=True):
         np.testing.assert_array_equal(a, b)

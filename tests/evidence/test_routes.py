@@ -24,7 +24,7 @@ def one(request: pytest.FixtureRequest) -> tuple[DenseModel, Route, Prior]:
 
 def test_log_evidence_is_that_of_the_dense_gaussian(one) -> None:
     dense, route, prior = one
-    assert route.derivatives(prior).value == pytest.approx(dense.value(prior), abs=1e-8)
+    assert route.at(prior).derivatives().value == pytest.approx(dense.value(prior), abs=1e-8)
 
 
 def test_slopes_are_the_differences_of_the_dense_evidence(one) -> None:
@@ -50,7 +50,7 @@ def test_slopes_are_the_differences_of_the_dense_evidence(one) -> None:
 @pytest.mark.parametrize("name", [name for name, make in CASES.items() if len(make().routes) > 1])
 def test_routes_agree_in_all_derivatives(name: str) -> None:
     case = CASES[name]()
-    first, *others = (route.derivatives(case.prior) for route in case.routes.values())
+    first, *others = (route.at(case.prior).derivatives() for route in case.routes.values())
     for other in others:
         assert other.value == pytest.approx(first.value, rel=1e-9)
         np.testing.assert_allclose(other.up, first.up, rtol=1e-8, atol=1e-9)
@@ -81,16 +81,16 @@ def test_row_by_row_statistics_are_those_of_the_dense_inverse() -> None:
 
 def test_posteriors_are_those_of_the_dense_gaussian(one) -> None:
     dense, route, prior = one
-    posterior = route.posterior(prior)
+    posterior = route.at(prior).posterior()
     mean, covariance = dense.posterior(prior)
     rows = np.random.default_rng(1).normal(size=(3, mean.shape[1]))
     np.testing.assert_allclose(posterior.coef, mean[:-1], atol=1e-8)
     np.testing.assert_allclose(posterior.mean, mean[-1], atol=1e-8)
-    np.testing.assert_allclose(posterior.new_covariance(), covariance[-1, :, -1], atol=1e-8)
+    np.testing.assert_allclose(posterior.covariance(None), covariance[-1, :, -1], atol=1e-8)
     for k in range(K):
-        np.testing.assert_allclose(posterior.covariance(k), covariance[k, :, k], atol=1e-8)
+        np.testing.assert_allclose(posterior.covariances()[k], covariance[k, :, k], atol=1e-8)
         of_rows = np.einsum("ni,ij,nj->n", rows, covariance[k, :, k], rows)
-        np.testing.assert_allclose(posterior.variance(rows, k), of_rows, atol=1e-8)
+        np.testing.assert_allclose(posterior.variance(rows, np.eye(K)[k]), of_rows, atol=1e-8)
 
 
 def test_draws_have_the_moments_of_the_posterior(one) -> None:
@@ -99,7 +99,7 @@ def test_draws_have_the_moments_of_the_posterior(one) -> None:
     size = mean[:-1].size
     covariance = covariance[:-1, :, :-1].reshape(size, size)
     count = 4000
-    draws = route.posterior(prior).draw(count, np.random.default_rng(2)).reshape(count, size)
+    draws = route.at(prior).posterior().draw(count, np.random.default_rng(2)).reshape(count, size)
     variances = np.diag(covariance)
     off = (draws.mean(axis=0) - mean[:-1].ravel()) / np.sqrt(variances / count)
     assert np.max(np.abs(off)) < 4.5
@@ -115,7 +115,7 @@ def test_totals_over_tasks_have_the_variance_of_the_posterior(one) -> None:
     shares = rng.normal(size=len(covariance))
     X = rng.normal(size=(5, covariance.shape[1]))
     expected = np.einsum("ni,k,kilj,l,nj->n", X, shares, covariance, shares, X)
-    np.testing.assert_allclose(route.posterior(prior).total_variance(X, shares), expected, rtol=1e-6)
+    np.testing.assert_allclose(route.at(prior).posterior().variance(X, shares), expected, rtol=1e-6)
 
 
 def test_weights_of_occasions_are_repetitions() -> None:
@@ -128,4 +128,6 @@ def test_weights_of_occasions_are_repetitions() -> None:
     repeated = PrimalRoute(route.X[twice], route.Y[twice], route.seen[twice], np.ones(len(twice)), 0.0)
     for a, b in zip(case.prior.evaluated(weighted), case.prior.evaluated(repeated), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(weighted.posterior(case.prior).coef, repeated.posterior(case.prior).coef, atol=1e-10)
+    np.testing.assert_allclose(
+        weighted.at(case.prior).posterior().coef, repeated.at(case.prior).posterior().coef, atol=1e-10
+    )

@@ -31,14 +31,16 @@ def prior(rng: np.random.Generator) -> Prior:
 def same(a: TaskFactors, b: TaskFactors, prior: Prior, *, tolerance: float = 1e-9) -> None:
     """Same evidence, derivatives and posterior."""
     first, second = MeanRoute(a), MeanRoute(b)
-    s, t = first.derivatives(prior), second.derivatives(prior)
+    s, t = first.at(prior).derivatives(), second.at(prior).derivatives()
     for field in ("value", "up", "down", "noise"):
         found, expected = getattr(s, field), getattr(t, field)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=field)
     for found, expected in zip(s.tasks[0], t.tasks[0], strict=True):
         np.testing.assert_allclose(found[:2], expected[:2], rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(first.posterior(prior).coef, second.posterior(prior).coef, atol=tolerance)
-    np.testing.assert_allclose(first.posterior(prior).covariance(1), second.posterior(prior).covariance(1), atol=1e-8)
+    np.testing.assert_allclose(first.at(prior).posterior().coef, second.at(prior).posterior().coef, atol=tolerance)
+    np.testing.assert_allclose(
+        first.at(prior).posterior().covariances()[1], second.at(prior).posterior().covariances()[1], atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -48,16 +50,16 @@ def test_compressed_rows_have_the_dense_likelihood(problem, prior, flat: bool) -
     rows = TaskFactors.from_rows(X, y, [None] * K, intercept=flat)
     assert rows.R.shape[1] <= D
     dense = DenseModel(X, y, flat=flat)
-    assert MeanRoute(rows).derivatives(prior).value == pytest.approx(dense.value(prior), rel=1e-10)
+    assert MeanRoute(rows).at(prior).derivatives().value == pytest.approx(dense.value(prior), rel=1e-10)
     np.testing.assert_allclose(rows.dof, np.array([2, 5, 20]) - flat)
 
 
 def test_flat_intercept_is_the_limit_of_a_wide_prior(problem, prior) -> None:
     X, y = problem
-    flat = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True)).posterior(prior).coef
+    flat = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True)).at(prior).posterior().coef
     with_ones = [np.column_stack([x, np.ones(len(x))]) for x in X]
     wide = with_levels(prior, 1e8, 0.0)
-    coef = MeanRoute(TaskFactors.from_rows(with_ones, y, [None] * K, intercept=False)).posterior(wide).coef
+    coef = MeanRoute(TaskFactors.from_rows(with_ones, y, [None] * K, intercept=False)).at(wide).posterior().coef
     np.testing.assert_allclose(coef[:, :D], flat, atol=1e-5)
 
 
@@ -75,7 +77,7 @@ def test_weights_are_repetitions(problem, prior, rng: np.random.Generator, flat:
     )
     np.testing.assert_allclose(weighted.dof, repeated.dof)
     # Of a repeated row only as much is left as it takes: the likelihoods differ by what does not depend on anything.
-    s, t = MeanRoute(weighted).derivatives(prior), MeanRoute(repeated).derivatives(prior)
+    s, t = MeanRoute(weighted).at(prior).derivatives(), MeanRoute(repeated).at(prior).derivatives()
     for field in ("value", "up", "down", "noise"):
         np.testing.assert_allclose(getattr(s, field), getattr(t, field), rtol=1e-8, atol=1e-8, err_msg=field)
 
@@ -92,7 +94,7 @@ def test_tasks_without_rows_count_for_nothing(problem, prior, rng: np.random.Gen
     more = replace(prior, noise=PerTask(np.append(prior.noise.variances, 0.7)))
     route = MeanRoute(rows)
     alone = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True))
-    assert route.derivatives(more).value == pytest.approx(alone.derivatives(prior).value, rel=1e-12)
-    posterior = route.posterior(more)
+    assert route.at(more).derivatives().value == pytest.approx(alone.at(prior).derivatives().value, rel=1e-12)
+    posterior = route.at(more).posterior()
     np.testing.assert_allclose(posterior.coef[K], posterior.mean, atol=1e-12)
-    np.testing.assert_allclose(posterior.covariance(K), posterior.new_covariance(), atol=1e-12)
+    np.testing.assert_allclose(posterior.covariances()[K], posterior.covariance(None), atol=1e-12)

@@ -127,14 +127,11 @@ class Part:
     ----------
     train : TaskData
         Training rows before the feature maps.
-    occasions : ndarray of int or None
-        Occasions of the training rows.
     loss : Loss
         The loss of one row.
     """
 
     train: TaskData
-    occasions: Index | None
     loss: Loss
     _maps: dict[str, tuple[FeatureBlocks, TaskData]] = field(default_factory=dict)
     _fits: dict[Candidate, EvidenceFit] = field(default_factory=dict)
@@ -156,7 +153,7 @@ class Part:
             before = candidate.options.base
             base = None if before is None else self.fit(Candidate(candidate.features, before))
             self._fits[candidate] = fit_evidence(
-                data, maps.blocks_, groups, candidate.options, loss=self.loss, occasions=self.occasions, base=base
+                data, maps.blocks_, groups, candidate.options, loss=self.loss, base=base
             )
         return self._fits[candidate]
 
@@ -177,7 +174,6 @@ class Trials:
 
     data: TaskData
     folds: Sequence[tuple[Mask, Mask]]
-    occasions: Index | None
     loss: Loss
     report: Callable[[str, float], None] = lambda name, density: None
     record: Checkpoint = field(default_factory=lambda: Checkpoint(None, ""))
@@ -186,9 +182,7 @@ class Trials:
     calibrations: dict[Candidate, Calibration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for train, _ in self.folds:
-            part = subset(self.data, train, all_tasks=False)
-            self.parts.append(Part(part, None if self.occasions is None else self.occasions[train], self.loss))
+        self.parts = [Part(subset(self.data, train, all_tasks=False), self.loss) for train, _ in self.folds]
 
     @property
     def rows(self) -> Index:
@@ -238,7 +232,7 @@ class Trials:
 
     def row_weights(self) -> Array:
         """Frequency weights of the held-out rows."""
-        return np.ones(len(self.rows)) if self.data.weights is None else self.data.weights[self.rows]
+        return self.data.row_weights[self.rows]
 
     def lead(self, candidate: Candidate, other: Candidate) -> tuple[float, float]:
         """Return the gain of the candidate over the other in total log density, and the standard error of the gain.
@@ -355,10 +349,7 @@ def choose(
     free_intercepts : bool
         Whether free intercepts are judged in addition to the intercepts of the options.
     """
-    # In layouts other than "long" an occasion is a row of the input, even if the folds keep larger groups together.
-    occasions = data.groups if data.layout == "long" else data.source_rows
-    whole = Part(data, occasions, loss)
-    open_ = options.structure == "auto"
+    whole, open_ = Part(data, loss), options.structure == "auto"
     centre = "mean+ard" if open_ else options.structure
     errors = "independent" if options.errors == "auto" else options.errors
     words = _words(features, data)
@@ -367,7 +358,7 @@ def choose(
         only, (maps, mapped) = candidates[0], whole.mapped(candidates[0].features)
         member = Member(only.name, whole.fit(only), mapped.n_features, Calibration(), 1.0, np.nan)
         return Ensemble([member], None if maps.linear else maps, [(only.name, np.nan, 1.0)])
-    held = Trials(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
+    held = Trials(data, folds, loss, report, Checkpoint(None, "") if record is None else record)
     best = candidates[0]
     for candidate in candidates[1:]:
         if not held.trails(candidate, best):
@@ -375,7 +366,7 @@ def choose(
             if wins(held.lead(candidate, best), least=MIN_GAIN_NATS):
                 best = candidate
     widths = [whole.mapped(maps)[1].n_features for maps in (words[0], best.features)]
-    for structure, kind, temperature in _variants(options, data, widths, occasions, loss):
+    for structure, kind, temperature in _variants(options, data, widths, loss):
         # With structure="auto" a dense task covariance is judged with straight lines, since curves cost far more.
         variant = replace(best.options, structure=structure, errors=kind, temperature=temperature)
         held.judge(Candidate(words[0] if variant.dense and open_ else best.features, variant))
@@ -394,7 +385,7 @@ def _words(features: Any, data: TaskData) -> list[Any]:
 
 
 def _variants(
-    options: Options, data: TaskData, widths: list[int], occasions: Index | None, loss: Loss
+    options: Options, data: TaskData, widths: list[int], loss: Loss
 ) -> list[tuple[str | TaskKernel | Prior, str, float]]:
     """Return the structures, error models and temperatures that are judged with the chosen features.
 
@@ -410,7 +401,7 @@ def _variants(
         structures = ["ridge", "mean", "mean+ard", *dense]
     variants = [(structure, "independent", 1.0) for structure in structures if options.errors != "shared"]
     shared = options.errors == "shared" or (
-        options.errors == "auto" and loss.quadratic and can_share(data, occasions, widths[1] + 1)
+        options.errors == "auto" and loss.quadratic and can_share(data, widths[1] + 1)
     )
     if shared:
         plain = [structure for structure in structures if not replace(options, structure=structure).dense]

@@ -225,11 +225,6 @@ class EvidenceFit:
         contrasts = self.options.intercepts == "flat" and self.loss.quadratic
         return self.prior.without_intercept() if contrasts else self.prior
 
-    @property
-    def has_column(self) -> bool:
-        """Whether the intercept is a column of the posterior."""
-        return self.prior.intercept
-
     @cached_property
     def all_units(self) -> Units:
         """The units of the fitted tasks, followed by those of the joined tasks and, last, those of a new task.
@@ -246,17 +241,20 @@ class EvidenceFit:
         """Return rows in the units of the fit, for one task or, if the task is None, for a new one."""
         centre = self.all_units.centres[-1 if task is None else task]
         U = ((X.toarray() if sparse.issparse(X) else X) - centre) / self.units.scales
-        return _with_ones(U) if self.has_column else U
+        return _with_ones(U) if self.prior.intercept else U
 
     def predictor(self, X: Any, task: int | None) -> tuple[Array, Array]:
         """Return mean and variance of each row's linear predictor, in the user's units; task None is a new task."""
         K, units, place = len(self.counts), self.all_units, -1 if task is None else task
-        U, flat = self.features(X, task), self.options.intercepts == "flat" and not self.has_column
+        U, flat = self.features(X, task), self.options.intercepts == "flat" and not self.prior.intercept
         if task is None:
             U, mean, covariance = self.new_prior(X)
             variance = quadratic_forms(U, covariance)
         elif task < K:
-            mean, variance = self.posterior.coef[task], self.posterior.variance(U, task)
+            mean, variance = (
+                self.posterior.coef[task],
+                self.posterior.variance(U, np.where(np.arange(K) == task, 1.0, 0.0)),
+            )
             if flat:
                 variance = variance + self.prior.noise.variances[task] / max(self.counts[task], 1.0)
         else:
@@ -270,8 +268,8 @@ class EvidenceFit:
         K, d, sizes = len(self.counts), len(self.units.scales), self.all_units.sizes[:-1]
         shares = sizes / len(sizes) if task is None else np.where(np.arange(len(sizes)) == task, sizes, 0.0)
         U = steps / self.units.scales
-        wide = np.column_stack([U, np.zeros(len(U))]) if self.has_column else U
-        mean, variance = wide @ (shares[:K] @ self.posterior.coef), self.posterior.total_variance(wide, shares[:K])
+        wide = np.column_stack([U, np.zeros(len(U))]) if self.prior.intercept else U
+        mean, variance = wide @ (shares[:K] @ self.posterior.coef), self.posterior.variance(wide, shares[:K])
         for share, joined in zip(shares[K:].tolist(), self.joined, strict=True):
             mean = mean + share * (U @ joined.mean[:d])
             variance = variance + share**2 * quadratic_forms(U, joined.covariance[:d, :d])
@@ -284,27 +282,21 @@ class EvidenceFit:
             return units.level
         away = (units.centre - units.centres) / units.scales
         coef, d = self.posterior.coef, away.shape[1]
-        extra = coef[:, d] if self.has_column else 0.0
+        extra = coef[:, d] if self.prior.intercept else 0.0
         return np.asarray(units.level + units.sizes * (extra + np.sum(away * coef[:, :d], axis=1)))
-
-    def _level_variance(self) -> float:
-        """Return the variance of a new task's level in the units of the fit; it is 0 unless intercepts are flat."""
-        if self.options.intercepts != "flat":
-            return 0.0
-        K, size = len(self.counts), float(self.all_units.sizes[-1])
-        return float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
 
     def new_prior(self, X: Any) -> tuple[Array, Array, Array]:
         """Return the rows of a task that joins, and the prior mean and covariance of its weights.
 
         The last column is the intercept, unless the model has no intercepts.
         """
-        U, mean, covariance = self.features(X, None), self.posterior.mean, self.posterior.new_covariance()
+        U, mean, covariance = self.features(X, None), self.posterior.mean, self.posterior.covariance(None)
         if self.options.intercepts == "flat":
-            d = len(self.units.scales)
+            d, K, size = len(self.units.scales), len(self.counts), float(self.all_units.sizes[-1])
+            of_level = float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
             wide = np.zeros((d + 1, d + 1))
-            wide[:d, :d], wide[d, d] = covariance[:d, :d], max(self._level_variance(), SMALLEST)
-            mean, covariance, U = np.append(mean[:d], 0.0), wide, U if self.has_column else _with_ones(U)
+            wide[:d, :d], wide[d, d] = covariance[:d, :d], max(of_level, SMALLEST)
+            mean, covariance, U = np.append(mean[:d], 0.0), wide, U if self.prior.intercept else _with_ones(U)
         return U, mean, covariance
 
     def noise(self, task: int | None) -> float:
@@ -373,7 +365,6 @@ def fit_evidence(
     options: Options,
     *,
     loss: Loss | None = None,
-    occasions: Index | None = None,
     base: EvidenceFit | None = None,
 ) -> EvidenceFit:
     """Estimate the hyperparameters and the posterior of the weights.
@@ -388,8 +379,6 @@ def fit_evidence(
         Options of the fit.
     loss : Loss, optional
         The loss; the default is Gaussian.
-    occasions : ndarray of int of shape (N,), optional
-        Occasion of each row; required for shared errors.
     base : EvidenceFit, optional
         Fit of ``options.base`` to the same rows, from which this fit starts. By default it is computed here.
     """
@@ -397,7 +386,7 @@ def fit_evidence(
     if words not in STRUCTURES:
         raise refused("structure", options.structure, f"allowed are {', '.join(map(repr, STRUCTURES))}")
     if base is None and options.base is not None:
-        base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
+        base = fit_evidence(data, blocks, groups, options.base, loss=loss)
     mean = data.n_tasks > 1 and ("mean" in words or "iw" in words)
     noise = PerTask(np.full(data.n_tasks, 0.5))
     prior = plain_prior(blocks, groups, noise, relevance="ard" in words, mean=mean)
@@ -408,7 +397,7 @@ def fit_evidence(
             raise refused("prior", f"of {prior.n_tasks} tasks and {len(prior.block)} features", allowed)
     loss = Gaussian() if loss is None else loss
     try:
-        ended = _fit_stage(data, prior, options, loss, occasions, base)
+        ended = _fit_stage(data, prior, options, loss, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
             "The columns are numerically degenerate: some are far larger than they vary, or nearly collinear. "
@@ -470,9 +459,7 @@ def _with_ones(X: Array) -> Array:
     return np.column_stack([X, np.ones(len(X))])
 
 
-def _fit_stage(
-    data: TaskData, prior: Prior, options: Options, loss: Loss, occasions: Index | None, base: EvidenceFit | None
-) -> EvidenceFit:
+def _fit_stage(data: TaskData, prior: Prior, options: Options, loss: Loss, base: EvidenceFit | None) -> EvidenceFit:
     """Fit one stage, which starts from the fit of the stage before or, without one, from a prior."""
     units, X, y, weights = _in_units(data, options, targets=loss.quadratic)
     K, counts, flat = data.n_tasks, np.split(weights, data.offsets[1:-1]), options.intercepts == "flat"
@@ -489,7 +476,7 @@ def _fit_stage(
     if loss.quadratic:
         rows = TaskFactors.from_rows(X, y, counts, intercept=flat)
         if base is not None and options.errors == "shared":
-            route, prior = _occasion_route(data, X, y, weights, base, occasions)
+            route, prior = _occasion_route(data, X, y, weights, base)
         elif kernel is not None and data.shared and options.intercepts != "shrunk":
             route = _shared_route(X[0], y, counts[0], flat)
         else:
@@ -517,12 +504,12 @@ def _fit_stage(
         prior, loss, settled = ended.point.prior, ended.point.problem.loss, ended.point.settled
         route, constant, noise = settled.solution, settled.correction, PerTask(dispersion)
         dof = route.rows.used + route.rows.spare
-    s = route.derivatives(prior)
+    s = route.at(prior).derivatives()
     trace, variances = s.noise[0], prior.noise.variances
     used = variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
     return EvidenceFit(
         replace(prior, noise=noise),
-        route.posterior(prior),
+        route.at(prior).posterior(),
         units,
         options,
         np.array([part.sum() for part in counts]),
@@ -567,28 +554,20 @@ def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> Share
     return SharedRoute(table[:, :d], table[:, d:], spare, outside.T @ outside)
 
 
-def _numbers(data: TaskData, occasions: Index) -> tuple[Index, bool]:
-    """Return the occasion number of each flat row, and whether each task has at most one row per occasion."""
-    number = np.unique(occasions, return_inverse=True)[1].ravel()
-    return number, len(np.unique(number * data.n_tasks + data.task_of_row)) == len(number)
-
-
-def can_share(data: TaskData, occasions: Index | None, d: int) -> bool:
+def can_share(data: TaskData, d: int) -> bool:
     """Whether shared errors can be modelled: most occasions have several tasks, and the weights are not too many."""
-    if occasions is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
+    if data.paired is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
         return False
-    number, paired = _numbers(data, occasions)
-    return paired and bool(np.mean(np.bincount(number) >= 2) > 0.5)
+    return bool(np.mean(np.unique(data.paired, return_counts=True)[1] >= 2) > 0.5)
 
 
 def _occasion_route(
-    data: TaskData, X: list[Array], y: list[Array], weights: Array, base: EvidenceFit, occasions: Index | None
+    data: TaskData, X: list[Array], y: list[Array], weights: Array, base: EvidenceFit
 ) -> tuple[PrimalRoute, Prior]:
     """Return the route for errors that are shared on occasions, and the prior from which its climb starts."""
-    if occasions is None:
+    if data.occasions is None:
         raise refused("errors", "shared", "shared errors need occasions: shared or aligned rows, or groups")
-    (number, paired), task = _numbers(data, occasions), data.task_of_row
-    if not paired:
+    if data.paired is None:
         raise DataError(
             "Some task has two rows in one group, so that the errors of tasks cannot be paired. Use "
             "residual_covariance='independent'."
@@ -599,6 +578,7 @@ def _occasion_route(
             f"Shared errors need the precision matrix of {K * d} weights; the limit is {LARGEST_PRIMAL}. Use "
             "residual_covariance='independent'."
         )
+    number, task = np.unique(data.paired, return_inverse=True)[1], data.task_of_row
     n, flat = int(number.max()) + 1, base.options.intercepts == "flat"
     seen, (Y, residual), counts = np.zeros((n, K), dtype=bool), np.zeros((2, n, K)), np.ones(n)
     seen[number, task], counts[number] = True, weights

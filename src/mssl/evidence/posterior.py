@@ -37,49 +37,26 @@ class WeightPosterior(ABC):
     mean: Array
 
     @abstractmethod
-    def _parts(self, X: Array, shares: Array) -> Parts:
-        """Return the parts of the covariance of Σ_k s_k x·w_k."""
-
-    @abstractmethod
-    def _new_parts(self, X: Array) -> Parts:
-        """Return the parts of the covariance of x·w for a task without rows."""
+    def _parts(self, X: Array, shares: Array | None) -> Parts:
+        """Return the parts of the covariance of Σ_k s_k x·w_k or, without shares, of x·w for a task without rows."""
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Return draws of all tasks' weights, shape (count, K, d)."""
 
-    def _only(self, task: int) -> Array:
-        return np.asarray(np.arange(len(self.coef)) == task, dtype=float)
+    def variance(self, X: Array, shares: Array | None) -> Array:
+        """Return the variance of Σ_k s_k x·w_k for each row x; without shares, of x·w for a task without rows."""
+        own, more, less = self._parts(X, shares)
+        return np.maximum((X * X) @ own + np.sum(more * more, axis=1) - np.sum(less * less, axis=1), 0.0)
 
-    def variance(self, X: Array, task: int) -> Array:
-        """Return the variance of x·w_k for each row x."""
-        return _variance(X, self._parts(X, self._only(task)))
-
-    def total_variance(self, X: Array, shares: Array) -> Array:
-        """Return the variance of Σ_k s_k x·w_k for each row x."""
-        return _variance(X, self._parts(X, shares))
-
-    def covariance(self, task: int) -> Array:
-        """Return the covariance of one task's weights, shape (d, d)."""
-        return _covariance(self._parts(np.eye(len(self.mean)), self._only(task)))
+    def covariance(self, shares: Array | None) -> Array:
+        """Return the covariance of Σ_k s_k w_k or, without shares, of the weights of a task without rows, (d, d)."""
+        own, more, less = self._parts(np.eye(len(self.mean)), shares)
+        return np.asarray(np.diag(own) + more @ more.T - less @ less.T)
 
     def covariances(self) -> Sequence[Array]:
         """Return the covariance of each task's weights."""
-        return [self.covariance(k) for k in range(len(self.coef))]
-
-    def new_covariance(self) -> Array:
-        """Return the covariance of the weights of a task without rows, shape (d, d)."""
-        return _covariance(self._new_parts(np.eye(len(self.mean))))
-
-
-def _variance(X: Array, parts: Parts) -> Array:
-    own, more, less = parts
-    return np.maximum((X * X) @ own + np.sum(more * more, axis=1) - np.sum(less * less, axis=1), 0.0)
-
-
-def _covariance(parts: Parts) -> Array:
-    own, more, less = parts
-    return np.asarray(np.diag(own) + more @ more.T - less @ less.T)
+        return list(map(self.covariance, np.eye(len(self.coef))))
 
 
 def quadratic_forms(X: Array, covariance: Array) -> Array:
@@ -99,8 +76,14 @@ class _AroundMean(WeightPosterior):
     mean_root: Array
     deviation: Array
 
-    def _new_parts(self, X: Array) -> Parts:
-        return Parts(self.deviation, X @ self.mean_root, X[:, :0])
+    def _parts(self, X: Array, shares: Array | None) -> Parts:
+        if shares is None:
+            return Parts(self.deviation, X @ self.mean_root, X[:, :0])
+        return self._known_parts(X, shares)
+
+    @abstractmethod
+    def _known_parts(self, X: Array, shares: Array) -> Parts:
+        """Return the parts of the covariance of Σ_k s_k x·w_k."""
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +118,7 @@ class MeanPosterior(_AroundMean):
     mean_root: Array
     deviation: Array
 
-    def _parts(self, X: Array, shares: Array) -> Parts:
+    def _known_parts(self, X: Array, shares: Array) -> Parts:
         scaled, moved, less = X * self.deviation, shares.sum() * X, [X[:, :0]]
         for k in np.flatnonzero(shares).tolist():
             less.append(shares[k] * (scaled @ self.U[k].T))
@@ -188,7 +171,7 @@ class JointPosterior(_AroundMean):
     mean_root: Array
     deviation: Array
 
-    def _parts(self, X: Array, shares: Array) -> Parts:
+    def _known_parts(self, X: Array, shares: Array) -> Parts:
         return Parts(np.zeros(X.shape[1]), X @ np.tensordot(shares, self.factor, axes=1), X[:, :0])
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
@@ -236,17 +219,12 @@ class SharedPosterior(WeightPosterior):
     mean: Array
     common: Array
 
-    def _less(self, X: Array, prior: float, reach: Array) -> Parts:
-        """Return the prior variance of x·w minus its reduction by the rows; reach is Cov(its task, the basis)."""
-        taken = (X * self.scale) @ self.along.T * np.sqrt(self.weight @ reach**2)
-        return Parts(prior * self.scale, X[:, :0], taken)
-
-    def _parts(self, X: Array, shares: Array) -> Parts:
-        reach = shares @ self.T
-        return self._less(X, float(reach @ shares), reach @ self.F)
-
-    def _new_parts(self, X: Array) -> Parts:
-        return self._less(X, float(self.common.sum()), self.common[0] * self.F.sum(axis=0))
+    def _parts(self, X: Array, shares: Array | None) -> Parts:
+        # The reach is the prior covariance with the weights of the tasks.
+        reach = np.full(len(self.T), self.common[0]) if shares is None else shares @ self.T
+        own = float(self.common.sum() if shares is None else reach @ shares)
+        taken = (X * self.scale) @ self.along.T * np.sqrt(self.weight @ (reach @ self.F) ** 2)
+        return Parts(own * self.scale, X[:, :0], taken)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Return draws of all tasks' weights."""
@@ -317,21 +295,16 @@ class DualPosterior(WeightPosterior):
         """Posterior mean of the shared mean."""
         return np.asarray(self.common[self.block, 0] * self.psi * (self.alpha @ self.X))
 
-    def _less(self, X: Array, prior: Array, share: Array) -> Parts:
-        """Return the prior variance of x·w minus its reduction by the rows; share[g] is Cov(rows' tasks, its task)."""
+    def _parts(self, X: Array, shares: Array | None) -> Parts:
+        # The reach is the prior covariance with the weights of the tasks, block by block.
+        reach = np.repeat(self.common[:, :1], self.T.shape[1], axis=1) if shares is None else self.T @ shares
+        own = self.common.sum(axis=1) if shares is None else reach @ shares
         cross = np.zeros((len(self.X), len(X)))
         for block in range(len(self.T)):
             of = self.block == block
-            cross += share[block][:, None] * ((self.X[:, of] * self.psi[of]) @ X[:, of].T)
+            cross += reach[block, self.task][:, None] * ((self.X[:, of] * self.psi[of]) @ X[:, of].T)
         taken = solve_triangular(self.lower, cross, lower=True, check_finite=False).T
-        return Parts(prior[self.block] * self.psi, X[:, :0], taken)
-
-    def _parts(self, X: Array, shares: Array) -> Parts:
-        reach = self.T @ shares
-        return self._less(X, reach @ shares, reach[:, self.task])
-
-    def _new_parts(self, X: Array) -> Parts:
-        return self._less(X, self.common.sum(axis=1), np.repeat(self.common[:, :1], len(self.task), axis=1))
+        return Parts(own[self.block] * self.psi, X[:, :0], taken)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Return draws of all tasks' weights: prior draws, conditioned on the rows by Matheron's rule."""

@@ -580,7 +580,7 @@ class Prior:
     def evaluated(self, route: Any) -> tuple[float, Array, Array] | None:
         """Return objective, gradient and metric, or None if they cannot be computed."""
         try:
-            s = route.derivatives(self)
+            s = route.at(self).derivatives()
         except np.linalg.LinAlgError:
             return None
         objective = self.objective(s.value) if np.isfinite(s.value) else np.inf

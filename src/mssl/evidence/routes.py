@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri, dtrtrs
@@ -34,18 +34,7 @@ from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior
 from mssl.evidence.prior import Derivatives, Form, Noise, Prior
 from mssl.kernels.threads import threads_for
 
-
-class Solved(Protocol):
-    """The solved problem at one prior."""
-
-    def derivatives(self) -> Derivatives:
-        """Return −2 log Z and its derivatives."""
-
-    def posterior(self) -> WeightPosterior:
-        """Return the posterior of the weights."""
-
-
-S = TypeVar("S", bound=Solved)
+S = TypeVar("S")  # A problem, solved at one prior: it returns its derivatives and its posterior.
 
 
 @dataclass(eq=False)
@@ -64,14 +53,6 @@ class Route(ABC, Generic[S]):
             self._last = None  # Free its memory before the next problem is solved.
             self._last = prior, self.solve(prior)
         return self._last[1]
-
-    def derivatives(self, prior: Prior) -> Derivatives:
-        """Return −2 log Z and its derivatives."""
-        return self.at(prior).derivatives()
-
-    def posterior(self, prior: Prior) -> WeightPosterior:
-        """Return the posterior of the weights."""
-        return self.at(prior).posterior()
 
 
 @dataclass(eq=False)

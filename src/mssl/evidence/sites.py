@@ -142,7 +142,7 @@ class GLMProblem:
             total, (alpha, diagonal) = self.weights * sites.precision, route.at(prior).inverse_rows()
             mean = sites.response / sites.precision - alpha / np.sqrt(total)
             return mean, np.maximum(1 - diagonal, 1e-12) / total
-        posterior, turned, coef = route.posterior(prior), np.empty_like(self._rows), np.empty_like(self._rows)
+        posterior, turned, coef = route.at(prior).posterior(), np.empty_like(self._rows), np.empty_like(self._rows)
         for part, own, w in zip(self._parts, posterior.covariances(), posterior.coef, strict=True):
             np.matmul(self._rows[part], own, out=turned[part])
             coef[part] = w
@@ -240,7 +240,7 @@ class SitePoint:
 
         try:
             self.found = problem.settled(self.sites, marginals, tol)
-            s = self.found.solution.derivatives(prior)
+            s = self.found.solution.at(prior).derivatives()
         except np.linalg.LinAlgError:
             return None
         value = s.value + self.found.correction
