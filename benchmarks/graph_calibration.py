@@ -27,7 +27,7 @@ import numpy as np
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.information import evidence_on_weights, observations_at
+from mssl.graph.information import evidence_on_weights, partial_at
 from mssl.graph.tests import GraphEvidence, Residuals
 
 
@@ -135,7 +135,7 @@ def edge_bound(random: np.random.Generator, covariance: Any, designs: list[Any],
         for place, k in enumerate(members):
             X = designs[k] - designs[k].mean(axis=0)
             information[0, place, :, place] = X.T @ X
-        count = np.median(observations_at(covariance[block], information)[np.triu_indices(p, 1)])
+        count = np.median(partial_at(covariance[block], information)[1][np.triu_indices(p, 1)])
         W = np.linalg.cholesky(covariance[block]) @ random.standard_normal((p, max(2, round(count))))
         W /= np.linalg.norm(W, axis=1, keepdims=True)
         r[block], freedom[block] = W @ W.T, count

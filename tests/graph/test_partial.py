@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from mssl.graph import information
-from mssl.graph.information import _PRIOR, Known, _climb, _evaluate, _fisher, observations_at, partial_correlations
+from mssl.evidence.climb import climb
+from mssl.graph.information import _CLOSE, Known, Relations, fisher, partial_at, partial_correlations
 
 
 def problem(seed=0, p=3, d=6, n=9):
@@ -29,9 +29,20 @@ def covariance_of_scores(J, sigma):
 COVARIANCES = [np.eye(3), np.array([[2.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 0.7]])]
 
 
-def without_prior(sigma, known):
-    omega = np.linalg.inv(sigma)
-    return -0.5 * _evaluate(sigma, *known).value - 0.5 * _PRIOR * (np.linalg.slogdet(omega)[1] - np.trace(omega))
+PRIOR = Relations(np.eye(3))._centre()[0]
+
+
+def objective(sigma, known):
+    return Relations(sigma).evaluated(known)[0]
+
+
+def top_of(known):
+    """The covariance of the highest likelihood, and the gradient in its entries there."""
+    start = Relations(1.1 * np.eye(known.scores.shape[1]))
+    sigma = climb(lambda point: point.evaluated(known), start, gain=_CLOSE).point.T
+    omega, (_, P, s) = np.linalg.inv(sigma), known.likelihood(sigma)
+    fall = np.einsum("zia,zja->ij", s, s) + PRIOR * omega @ omega
+    return sigma, np.einsum("ziaja->ij", P) + PRIOR * omega - fall
 
 
 def test_the_likelihood_is_that_of_the_scores():
@@ -40,21 +51,22 @@ def test_the_likelihood_is_that_of_the_scores():
         multivariate_normal(cov=covariance_of_scores(known.information, sigma)).logpdf(known.scores.ravel())
         for sigma in COVARIANCES
     ]
-    found = [without_prior(sigma, known) for sigma in COVARIANCES]
+    found = [-0.5 * known.likelihood(sigma)[0] for sigma in COVARIANCES]
     assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-8)
 
 
 def test_gradient_and_information_are_those_of_the_likelihood():
     known, sigma, p = problem(), COVARIANCES[1], 3
-    here = _evaluate(sigma, *known)
+    _, P, s = known.likelihood(sigma)
+    gradient = np.einsum("ziaja->ij", P) - np.einsum("zia,zja->ij", s, s)
     upper = list(zip(*np.triu_indices(p), strict=True))
     units = []
     for i, j in upper:
         unit = np.zeros((p, p))
         unit[i, j] = unit[j, i] = 1.0
         units.append(unit)
-        values = [_evaluate(sigma + step * unit, *known).value for step in (-1e-4, 1e-4)]
-        slope = (here.A - here.C)[i, j] * (1 if i == j else 2)
+        values = [known.likelihood(sigma + step * unit)[0] for step in (-1e-4, 1e-4)]
+        slope = gradient[i, j] * (1 if i == j else 2)
         assert (values[1] - values[0]) / 2e-4 == pytest.approx(slope, rel=1e-5)
     size = p * known.scores.shape[2]
     J = known.information[0].reshape(size, size)
@@ -63,21 +75,20 @@ def test_gradient_and_information_are_those_of_the_likelihood():
     omega = np.linalg.inv(sigma)
     prior = [omega @ unit for unit in units]
     expected = [
-        [0.5 * np.trace(a @ b) + 0.5 * _PRIOR * np.trace(c @ e) for b, e in zip(moved, prior, strict=True)]
+        [0.5 * np.trace(a @ b) + 0.5 * PRIOR * np.trace(c @ e) for b, e in zip(moved, prior, strict=True)]
         for a, c in zip(moved, prior, strict=True)
     ]
-    np.testing.assert_allclose(_fisher(here), expected, rtol=1e-9)
+    np.testing.assert_allclose(fisher(sigma, known.information), expected, rtol=1e-9)
 
 
 def test_at_the_top_the_gradient_is_zero_and_the_likelihood_highest():
     known = problem(1)
-    top = _climb(*known)
-    assert np.abs(top.A - top.C).max() < 2e-2
-    sigma = np.linalg.inv(top.precision)
+    sigma, slope = top_of(known)
+    assert np.abs(slope).max() < 2e-2
     random = np.random.default_rng(0)
     for _ in range(10):
         step = random.standard_normal((3, 3))
-        assert _evaluate(sigma + 0.02 * (step + step.T), *known).value > top.value
+        assert objective(sigma + 0.02 * (step + step.T), known) > objective(sigma, known)
 
 
 def test_without_errors_they_are_the_partial_correlations_of_the_weights():
@@ -89,8 +100,8 @@ def test_without_errors_they_are_the_partial_correlations_of_the_weights():
     root = np.sqrt(np.diagonal(omega))
     expected = -omega / np.outer(root, root)
     np.fill_diagonal(expected, 1.0)
-    np.testing.assert_allclose(found.correlation, expected, atol=4 * _PRIOR / 50)
-    np.testing.assert_allclose(found.observations[~np.eye(4, dtype=bool)], 50.0, rtol=4 * _PRIOR / 50)
+    np.testing.assert_allclose(found[0], expected, atol=4 * PRIOR / 50)
+    np.testing.assert_allclose(found[1][~np.eye(4, dtype=bool)], 50.0, rtol=4 * PRIOR / 50)
 
 
 def test_directions_without_information_change_nothing():
@@ -106,10 +117,10 @@ def test_directions_without_information_change_nothing():
 
 def test_more_error_tells_less():
     known = problem(4, d=20, n=60)
-    plenty = partial_correlations(known, np.ones(3)).observations
-    worse = partial_correlations(Known(known.information / 4, known.scores / 4), np.ones(3)).observations
+    plenty = partial_correlations(known, np.ones(3))[1]
+    worse = partial_correlations(Known(known.information / 4, known.scores / 4), np.ones(3))[1]
     assert np.all(worse[np.triu_indices(3, 1)] < plenty[np.triu_indices(3, 1)])
-    assert np.all(plenty <= 20 * (1 + _PRIOR))
+    assert np.all(plenty <= 20 * (1 + PRIOR))
 
 
 def test_groups_known_badly_are_climbed_to_the_top_in_few_evaluations(monkeypatch):
@@ -123,13 +134,13 @@ def test_groups_known_badly_are_climbed_to_the_top_in_few_evaluations(monkeypatc
     for k in range(p):
         J[0, k, :, k] = X[k].T @ X[k]
     h = np.einsum("knd,kn->kd", X, np.einsum("knd,kd->kn", X, W) + random.standard_normal((p, n)))[None]
-    evaluated = []
-    monkeypatch.setattr(information, "_evaluate", lambda *given: evaluated.append(0) or _evaluate(*given))
-    top = _climb(J, h)
+    known, evaluated, likelihood = Known(J, h), [], Known.likelihood
+    monkeypatch.setattr(Known, "likelihood", lambda *given: evaluated.append(0) or likelihood(*given))
+    assert partial_correlations(known, np.ones(p)) is not None
     assert len(evaluated) < 50
-    upper = np.triu_indices(p)
-    slope = np.where(upper[0] == upper[1], 1, 2) * 0.5 * (top.C - top.A)[upper]
-    assert slope @ np.linalg.solve(_fisher(top), slope) < information._CLOSE
+    (sigma, gradient), upper = top_of(known), np.triu_indices(p)
+    slope = np.where(upper[0] == upper[1], 1, 2) * 0.5 * gradient[upper]
+    assert slope @ np.linalg.solve(fisher(sigma, J), slope) < _CLOSE
 
 
 @pytest.mark.parametrize("times", [np.nan, np.inf, -1.0])
@@ -157,10 +168,10 @@ def test_observations_are_as_many_as_at_the_true_covariance(p, B, size):
     J[:, np.arange(p), 0, np.arange(p), 0] = size
     root = np.linalg.cholesky(size**2 * sigma + size * np.eye(p))
     pairs = np.triu_indices(p, 1)
-    true = np.median(observations_at(sigma, J)[pairs])
+    true = np.median(partial_at(sigma, J)[1][pairs])
     random = np.random.default_rng(0)
     found = []
     for _ in range(25):
         h = (random.standard_normal((B, p)) @ root.T)[:, :, None]
-        found.append(np.median(partial_correlations(Known(J, h), np.ones(p)).observations[pairs]))
+        found.append(np.median(partial_correlations(Known(J, h), np.ones(p))[1][pairs]))
     assert 0.8 < np.mean(found) / true < 1.25

@@ -43,7 +43,7 @@ from scipy.special import log_ndtr, ndtri
 from mssl._typing import Array, Index
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import TaskData
-from mssl.evidence.climb import Framed, climb
+from mssl.evidence.climb import Evaluated, Framed, climb
 from mssl.evidence.posterior import root
 from mssl.exceptions import ParameterError
 from mssl.graph.tables import FDR
@@ -63,7 +63,7 @@ from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
-from mssl.solvers.quadratic import KeptLoss
+from mssl.solvers.quadratic import KeptLoss, Quadratic
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, spectra_of, variance_components
 from mssl.structures.base import Structure
@@ -134,13 +134,12 @@ def evidence_on_weights(
             f"the weights of {columns} cannot show relations: at least {_FEWEST_COLUMNS} columns that vary within "
             "tasks are needed"
         )
-    base, spectra, rows = prepared.base, prepared.spectra, prepared.data
+    base, spectra = prepared.base, prepared.spectra
     known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
     freedom = np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom
-    common = rows is not None and rows.n_tasks > 1 and rows.paired is not None
-    occasions = Occasions.of(prepared) if common else None
     noise = prepared.noise if known else None
-    return LazyEvidence(RelationInput(prepared.kept, freedom, noise, occasions, about_mean, ranks), base.n_tasks)
+    source = RelationInput(prepared.kept, freedom, noise, Occasions.of(prepared), about_mean, ranks)
+    return LazyEvidence(source, base.n_tasks)
 
 
 class Occasions(NamedTuple):
@@ -166,29 +165,25 @@ class Occasions(NamedTuple):
 
     @classmethod
     def of(cls, prepared: Prepared) -> Occasions | None:
-        """Return the occasions of prepared data with paired rows; None if the rows are sparse."""
+        """Return the occasions of prepared data; None without paired rows of different tasks, or if rows are sparse."""
         data, design, near = prepared.data, prepared.design, prepared.rows
-        if data is None or design is None or design.shift is not None:
+        places = None if data is None or data.n_tasks == 1 or design.shift is not None else data.paired
+        if data is None or places is None:
             return None
-        weights = data.row_weights
-        targets = data.y
+        weights, targets = data.row_weights, data.y
         if near is not None:
-            W = np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near
-            predictor = near.design.predictor(W)
-            centre = predictor + near.design.per_task(near.best_intercepts(predictor))
-            weights, targets = near.working(predictor, centre)
-        c, z = (data.by_occasion(values) for values in (weights, targets))
-        known = np.isfinite(z).astype(float)
-        c, z = np.nan_to_num(c), np.nan_to_num(z)
-        X = np.asarray(data.X, dtype=float) / prepared.design.scales
-        features = X.T[None] if data.shared else np.nan_to_num(data.by_occasion(X)).transpose(0, 2, 1)
-        own = c[:1] if data.shared and np.all(c == c[0]) else c
-        means = np.einsum("kdn,kn->kd", np.broadcast_to(features, (len(own), *features.shape[1:])), own)
-        (K, n), (B, d) = z.shape, means.shape
-        rows = np.empty((B * d + K, n))
-        rows[: B * d].reshape(B, d, n)[...] = features - (means / own.sum(axis=1)[:, None])[:, :, None]
-        rows[: B * d].reshape(B, d, n)[...] *= np.sqrt(own)[:, None, :]
-        rows[B * d :] = np.sqrt(c) * (z - np.average(z, axis=1, weights=c)[:, None])
+            predictor = design.predictor(
+                np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near
+            )
+            weights, targets = near.working(predictor, predictor + design.per_task(near.best_intercepts(predictor)))
+        given, common = Quadratic.of_rows(design, weights, targets).rows, design.common_weights(weights)
+        K, d, n = data.n_tasks, design.n_features, int(places.max()) + 1
+        B = K if common is None or np.any(common[1] != 1) else 1
+        rows, known = np.zeros((B * d + K, n)), np.zeros((K, n))
+        rows[B * d + data.task_of_row, places] = np.sqrt(given.c) * given.target
+        known[data.task_of_row, places] = 1.0
+        for k in range(B):
+            rows[k * d : (k + 1) * d, places[data.offsets[k] : data.offsets[k + 1]]] = given.block(k).T
         products = len(rows) <= min(n, _MOST_ROWS)
         return cls(rows @ rows.T if products else rows, known @ known.T, products)
 
@@ -588,7 +583,7 @@ class _White:
                 # Common large features and shared errors reduce the number of observations here in the same way.
                 rank = self.rank[members]
                 share = (evidence.freedom[block] - len(members) + 2) / np.minimum.outer(rank, rank)
-                partial[block], observations[block] = found.correlation, np.maximum(found.observations * share, 2.0)
+                partial[block], observations[block] = found[0], np.maximum(found[1] * share, 2.0)
         return replace(evidence, partial=partial, partial_freedom=observations)
 
     def known(self, members: Index) -> Known | None:
@@ -677,16 +672,44 @@ class Known(NamedTuple):
         B, p, q = self.scores.shape
         return float(B * p**3 * q**2 * (p + q))
 
+    def likelihood(self, sigma: Array) -> tuple[float, Array, Array]:
+        """Return −2 log-likelihood at a covariance, the blocks P, and s."""
+        B, p, q = self.scores.shape
+        root = np.linalg.inv(np.linalg.cholesky(sigma))
+        omega = root.T @ root
+        prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
+        blocks = (prior + self.information).reshape(B, p * q, p * q)
+        factor = np.linalg.cholesky(blocks)
+        if B == 1:  # LAPACK's symmetric inverse takes a third of the time of the batched inverse.
+            half = np.tril(dpotri(factor[0], lower=True)[0])
+            inverse = (half + np.tril(half, -1).T)[None]
+        else:
+            inverse = np.linalg.inv(blocks)
+        mean = np.matmul(inverse, self.scores.reshape(B, p * q, 1)).reshape(B, p, q)
+        log_determinant = np.sum(np.log(np.einsum("bii->bi", factor))) - B * q * np.sum(np.log(np.diagonal(root)))
+        P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse.reshape(B, p, q, p, q), omega, optimize=True)
+        return 2 * float(log_determinant) - float(np.sum(self.scores * mean)), P, np.einsum("ik,zka->zia", omega, mean)
 
-class Partial(NamedTuple):
-    """Partial correlations (p, p), and the number of error-free directions with the same information per pair."""
 
-    correlation: Array
-    observations: Array
+class Relations(Framed):
+    """The covariance Σ of the weights of a group; its prior is a tenth of an observation of unrelated tasks."""
+
+    def _centre(self) -> tuple[float, Array]:
+        return _PRIOR, np.eye(len(self.T))
+
+    def evaluated(self, known: Known) -> Evaluated | None:
+        """Return −2 log-likelihood plus the price, gradient and metric, or None if they cannot be computed."""
+        try:
+            value, P, s = known.likelihood(self.T)
+        except LinAlgError:
+            return None
+        return value + self.price(), *self.frame_slope(np.einsum("ziaja->ij", P), np.einsum("zia,zja->ij", s, s))
 
 
-def partial_correlations(known: Known, variances: Array) -> Partial | None:
-    """Return the partial correlations of the tasks' weights, or None if rounding errors prevent the maximisation.
+def partial_correlations(known: Known, variances: Array) -> tuple[Array, Array] | None:
+    """Return the partial correlations of the tasks' weights, and their effective numbers of observations.
+
+    The result is None if rounding errors prevent the maximisation.
 
     Parameters
     ----------
@@ -700,52 +723,39 @@ def partial_correlations(known: Known, variances: Array) -> Partial | None:
     >>> import numpy as np
     >>> weights = np.random.default_rng(0).standard_normal((500, 3, 1))
     >>> exact = np.broadcast_to(1e9 * np.eye(3).reshape(3, 1, 3, 1), (500, 3, 1, 3, 1))
-    >>> found = partial_correlations(Known(exact, 1e9 * weights), np.ones(3))
-    >>> found.observations.round()
+    >>> partial_correlations(Known(exact, 1e9 * weights), np.ones(3))[1].round()
     array([[  0., 500., 500.],
            [500.,   0., 500.],
            [500., 500.,   0.]])
     """
     size = np.sqrt(variances)
     J = known.information * size[:, None, None, None] * size[:, None]
-    h = known.scores * size[:, None]
-    if not (np.all(np.isfinite(J)) and np.all(np.isfinite(h))):
+    known = Known(J, known.scores * size[:, None])
+    if not all(np.all(np.isfinite(part)) for part in known):
         return None
     try:
-        top = _climb(J, h)
-        found, sigma = _observed(top), np.linalg.inv(top.precision)
-        count = float(np.median(found.observations[np.triu_indices(len(sigma), 1)]))
+        # At variances that were estimated task by task the gradient may be exactly 0, and the climb would stop at once.
+        start = Relations(1.1 * np.eye(len(size)))
+        sigma = climb(lambda point: point.evaluated(known), start, gain=_CLOSE).point.T
+        correlation, observations = partial_at(sigma, J)
+        count = float(np.median(observations[np.triu_indices(len(size), 1)]))
         moved = (count * sigma + np.diag(np.diagonal(sigma))) / (count + 1)
-        return Partial(found.correlation, observations_at(moved, J))
+        return correlation, partial_at(moved, J)[1]
     except LinAlgError:
         return None
 
 
-def observations_at(covariance: Array, information: Array) -> Array:
-    """Return the number of error-free directions with the same information about each partial correlation.
+def partial_at(covariance: Array, information: Array) -> tuple[Array, Array]:
+    """Return the partial correlations, and the number of error-free directions with the same information about each.
 
     Parameters
     ----------
     covariance : ndarray of shape (p, p)
-        Σ, the covariance at which the information is evaluated.
+        Σ.
     information : ndarray of shape (B, p, q, p, q)
         J.
     """
-    return _observed(_evaluate(covariance, information, np.zeros(information.shape[:3]))).observations
-
-
-class _Likelihood(NamedTuple):
-    """−2 log-likelihood, its derivatives A and C (its change is tr((A − C) dΣ)), Σ⁻¹, and the blocks P."""
-
-    value: float
-    A: Array
-    C: Array
-    precision: Array
-    P: Array
-
-
-def _observed(here: _Likelihood) -> Partial:
-    omega = here.precision
+    omega, information = np.linalg.inv(covariance), fisher(covariance, information)
     (i, j), (a, b) = np.triu_indices(len(omega)), np.triu_indices(len(omega), 1)
     slopes = omega / np.sqrt(np.diagonal(omega))
     rho = -slopes / np.sqrt(np.diagonal(omega))[:, None]
@@ -754,16 +764,17 @@ def _observed(here: _Likelihood) -> Partial:
     (ia, ib), (ja, jb) = ((slopes[rows][:, a], slopes[rows][:, b]) for rows in (i, j))
     changes = ia * jb + ib * ja + rho[a, b] * (ia * ja + ib * jb)
     changes[i == j] /= 2
-    variance = np.sum(changes * cho_solve(cho_factor(_fisher(here)), changes), axis=0)
+    variance = np.sum(changes * cho_solve(cho_factor(information), changes), axis=0)
     observations = np.zeros(rho.shape)
     observations[a, b] = observations[b, a] = (1 - rho[a, b] ** 2) ** 2 / variance
-    return Partial(rho, observations)
+    return rho, observations
 
 
-def _fisher(here: _Likelihood) -> Array:
-    """Return the Fisher information of the upper triangle of Σ."""
-    omega, p = here.precision, len(here.precision)
-    blocks = here.P.transpose(1, 3, 0, 2, 4).reshape(p * p, -1)
+def fisher(covariance: Array, information: Array) -> Array:
+    """Return the Fisher information of the upper triangle of Σ; :func:`partial_at` explains the parameters."""
+    omega, p = np.linalg.inv(covariance), len(covariance)
+    _, P, _ = Known(information, np.zeros(information.shape[:3])).likelihood(covariance)
+    blocks = P.transpose(1, 3, 0, 2, 4).reshape(p * p, -1)
     products = blocks @ blocks.T + _PRIOR * np.outer(omega, omega)
     products = products.reshape(p, p, p, p)  # tr(P_kl P_mn) at [k, l, n, m]
     i, j = np.triu_indices(p)
@@ -771,41 +782,3 @@ def _fisher(here: _Likelihood) -> Array:
     # Off-diagonal entries occur twice in Σ, so that 2 or 4 of the terms are equal up to their order.
     single = np.where(i == j, 0.5, 1.0)
     return np.asarray(np.outer(single, single) * (products[b, i, a, j] + products[b, j, a, i]))
-
-
-def _climb(J: Array, h: Array) -> _Likelihood:
-    """Return the maximum of the likelihood; the climb starts near unrelated tasks of unit variance."""
-
-    def evaluate(place: Framed) -> tuple[float, Array, Array] | None:
-        try:
-            here = _evaluate(place.T, J, h)
-        except LinAlgError:
-            return None
-        return (here.value, *place.frame_slope(here.A, here.C))
-
-    # At variances that were estimated task by task the gradient may be exactly 0, and the climb would stop at once.
-    return _evaluate(climb(evaluate, Framed(1.1 * np.eye(h.shape[1])), gain=_CLOSE).point.T, J, h)
-
-
-def _evaluate(sigma: Array, J: Array, h: Array) -> _Likelihood:
-    """Evaluate the likelihood at a covariance."""
-    B, p, q = h.shape
-    root = np.linalg.inv(np.linalg.cholesky(sigma))
-    omega = root.T @ root
-    log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
-    prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
-    blocks = (prior + J).reshape(B, p * q, p * q)
-    factor = np.linalg.cholesky(blocks)
-    if B == 1:  # LAPACK's symmetric inverse takes a third of the time of the batched inverse.
-        half = np.tril(dpotri(factor[0], lower=True)[0])
-        inverse = (half + np.tril(half, -1).T)[None]
-    else:
-        inverse = np.linalg.inv(blocks)
-    mean = np.matmul(inverse, h.reshape(B, p * q, 1)).reshape(B, p, q)
-    value = 2 * float(np.sum(np.log(np.einsum("bii->bi", factor)))) - float(np.sum(h * mean))
-    value -= (B * q + _PRIOR) * log_determinant - _PRIOR * float(np.trace(omega))
-    inverse = inverse.reshape(J.shape)
-    P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
-    s = np.einsum("ik,zka->zia", omega, mean)
-    A, C = np.einsum("ziaja->ij", P) + _PRIOR * omega, np.einsum("zia,zja->ij", s, s) + _PRIOR * omega @ omega
-    return _Likelihood(value, A, C, omega, P)
