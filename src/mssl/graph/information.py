@@ -212,8 +212,11 @@ class RelationInput:
         Noise variances if they are known.
     occasions : Occasions or None
         Rows that tasks have in common.
-    about_mean, ranks : bool
-        See :class:`Scores`.
+    about_mean : bool
+        Whether relations must be significant about the mean as well as about zero if all pairs are correlated.
+    ranks : bool
+        Whether the ranks of each task's weights are compared, as normal quantiles (a Gaussian copula), which is robust
+        to heavy tails.
     """
 
     base: KeptLoss
@@ -232,8 +235,7 @@ class RelationInput:
             assert V is not None
             values, projections = (np.where(there, part, 0.0) for part in (spectra.values, spectra.projections))
             spectra = replace(spectra, values=values, projections=projections)
-            shared = np.array_equal(V, np.broadcast_to(V[0], V.shape))
-            scores = Scores(spectra, V, self.noise, shared, self.about_mean, self.ranks)
+            scores = Scores(self, spectra, V, np.array_equal(V, np.broadcast_to(V[0], V.shape)))
             return scores if self.occasions is None else scores.with_errors(self.occasions)
 
 
@@ -242,16 +244,15 @@ class _Errors(NamedTuple):
 
     Attributes
     ----------
-    rows : ndarray of shape (K or 1, d, n)
-        Centred features by occasion; 0 if a task has no row.
+    along : ndarray of shape (K, m, n)
+        Centred features by occasion in the directions of each task; 0 if a task has no row.
     variance : ndarray of shape (K, K)
         Variances of the residuals' correlations, which are shrunk towards 0.
-    covariance : ndarray of shape (m, K, K) or (K, m, K, m)
-        Covariance of the projections of different tasks due to the errors, for noise variance 1. It is given by
-        direction if all tasks have the same directions.
+    covariance : ndarray of shape (B, K, q, K, q)
+        Covariance, in blocks, of the projections of different tasks due to the errors, for noise variance 1.
     """
 
-    rows: Array
+    along: Array
     variance: Array
     covariance: Array
 
@@ -271,29 +272,22 @@ class Scores:
 
     Attributes
     ----------
+    given : RelationInput
+        The data.
     spectra : Spectra
         The tasks in m directions each.
     vectors : ndarray of shape (K, d, m)
         Eigenvectors.
-    noise : ndarray of shape (K,) or None
-        Noise variances if they are known.
     shared : bool
         Whether all tasks have the same directions, so that scores along different directions are independent.
-    about_mean : bool
-        Whether relations must be significant about the mean as well as about zero if all pairs are correlated.
-    ranks : bool
-        Whether the ranks of each task's weights are compared, as normal quantiles (a Gaussian copula), which is robust
-        to heavy tails.
     errors : _Errors or None
         Correlated errors of the tasks.
     """
 
+    given: RelationInput
     spectra: Spectra
     vectors: Array
-    noise: Array | None
     shared: bool
-    about_mean: bool
-    ranks: bool
     errors: _Errors | None = None
 
     @property
@@ -315,18 +309,18 @@ class Scores:
             squares = np.sum(along * (spectra.values * along - 2 * q), axis=1) + spectra.target_squares
             squares = np.maximum(squares, 1e-12 * spectra.target_squares)
             spectra = replace(spectra, projections=q - spectra.values * along, target_squares=squares)
-        noise = self.noise
+        noise = self.given.noise
         if noise is None:
             noise = moderated_noise(spectra, *variance_components(spectra))
         return noise, variance_components(spectra, noise)[1]
 
     def blocks(self, scores: Array) -> Array:
-        """Return scores (K, m, …) in independent blocks (B, s, …): one per shared direction, or one in total."""
-        return scores.swapaxes(0, 1) if self.shared else scores.reshape(1, -1, *scores.shape[2:])
+        """Return scores (K, m, …) in independent blocks (B, K, q, …): one per shared direction, or one in total."""
+        return scores.swapaxes(0, 1)[:, :, None] if self.shared else scores[None]
 
     def by_task(self, blocks: Array) -> Array:
         """Return scores in blocks by task; the inverse of :meth:`blocks`."""
-        return blocks.swapaxes(0, 1) if self.shared else blocks.reshape(*self.spectra.values.shape, *blocks.shape[2:])
+        return blocks[:, :, 0].swapaxes(0, 1) if self.shared else blocks[0]
 
     def with_errors(self, occasions: Occasions) -> Scores:
         """Return the scores with the correlations of the tasks' errors, unless these are negligible."""
@@ -338,10 +332,14 @@ class Scores:
             )
         (rows, targets), counts = occasions.factors(), occasions.counts
         rows = rows.reshape(-1, d, rows.shape[1])
-        along = np.matmul(self.vectors.transpose(0, 2, 1), rows)
-        shared = self.shared and len(rows) == 1
-        # Cross products of all directions of all tasks, or squared norms of the shared directions.
-        common = np.sum(along[0] ** 2, axis=1) if shared else along.reshape(K * m, -1) @ along.reshape(K * m, -1).T
+        scores = replace(self, shared=self.shared and len(rows) == 1)
+        along = np.matmul(self.vectors[: 1 if scores.shared else K].transpose(0, 2, 1), rows)
+        # Cross products, in blocks, of the directions of all tasks.
+        if scores.shared:
+            common = np.broadcast_to(np.sum(along[0] ** 2, axis=1)[:, None, None, None, None], (m, K, 1, K, 1))
+        else:
+            common = (along.reshape(K * m, -1) @ along.reshape(K * m, -1).T).reshape(1, K, m, K, m)
+        along = np.broadcast_to(along, (K, *along.shape[1:]))
         noise, v = self.variances()
         ratio = (v / noise)[:, None]
         ratio = ratio / (1 + ratio * values)
@@ -350,12 +348,8 @@ class Scores:
         # The residuals of task k are (I − hat matrix) times its targets; traces of products of these matrices are the
         # degrees of freedom.
         E = targets - np.einsum("kmn,km->kn", along, ratio * np.einsum("kmn,kn->km", along, targets))
-        shares = np.sum(ratio * values, axis=1)
-        if shared:
-            traces = (ratio * common) @ (ratio * common).T
-        else:
-            common = common.reshape(K, m, K, m)
-            traces = np.einsum("kmlp,km,lp->kl", common**2, ratio, ratio, optimize=True)
+        shares, ratios = np.sum(ratio * values, axis=1), scores.blocks(ratio)
+        traces = np.einsum("bkplq,bkp,blq->kl", common**2, ratios, ratios, optimize=True)
         freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + traces, 2.0)
         products = E @ E.T / freedom
         sizes = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
@@ -373,15 +367,14 @@ class Scores:
         size = np.sqrt(np.diagonal(rho))
         variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
         rho = rho / np.outer(size, size)
-        covariance = common[:, None, None] * rho if shared else common * (rho - np.eye(K))[:, None, :, None]
-        return replace(self, shared=shared, errors=_Errors(rows, variance, covariance))
+        return replace(scores, errors=_Errors(along, variance, common * (rho - np.eye(K))[:, None, :, None]))
 
     @cached_property
     def white(self) -> tuple[_White, ...]:
         """White scores about zero and, if all pairs have a common correlation, also about the mean."""
         zero = _White(self, *self.variances())
         found = zero.statistics
-        if not self.about_mean or len(found.p) < _FEWEST or not _common_level(found.sign, found.p, found.freedom):
+        if not self.given.about_mean or len(found.p) < _FEWEST or not _common_level(found.sign, found.p, found.freedom):
             return (zero,)
         about = zero
         for _ in range(_ROUNDS):
@@ -452,14 +445,13 @@ class _White:
     def covariance(self, own: Array, members: Index | slice = slice(None)) -> Array:
         """Return, in blocks, the covariance of single tasks' scores by errors, with `own` (K, m) on the diagonal."""
         source, diagonal = self.source, self.source.blocks(own[members])
-        N = np.zeros((*diagonal.shape, diagonal.shape[1]))
+        N = np.zeros((*diagonal.shape, *diagonal.shape[1:]))
         if source.errors is not None:
             weight = source.blocks((self.scale / np.sqrt(self.noise)[:, None])[members])
-            among = source.errors.covariance[:, members] if source.shared else source.errors.covariance[members]
-            among = among[:, :, members]
-            N = among.reshape(N.shape) * weight[:, :, None] * weight[:, None, :]
-        np.einsum("bss->bs", N)[...] = diagonal
-        return N
+            among = source.errors.covariance[:, members][:, :, :, members]
+            N = among * weight[:, :, :, None, None] * weight[:, None, None]
+        np.einsum("bkqkq->bkq", N)[...] = diagonal
+        return N.reshape(len(N), diagonal[0].size, -1)
 
     @cached_property
     def spread(self) -> tuple[Array, Array]:
@@ -519,7 +511,7 @@ class _White:
     @cached_property
     def ranked(self) -> Array:
         """The white scores; with ``ranks`` their entries by feature are replaced by normal quantiles of their ranks."""
-        if not self.source.ranks:
+        if not self.source.given.ranks:
             return self.scores
         vectors = self.source.vectors
         features = normal_scores(np.einsum("kdm,km->kd", vectors, self.scores))
@@ -546,10 +538,9 @@ class _White:
         inverse = np.broadcast_to(kappa / rank[:, None], (K, K))
         if errors is not None:
             # Derivative of each pair's cosine in the correlation of its errors.
-            turned = vectors.transpose(0, 2, 1)
-            Y = np.matmul(vectors * self.error_share[:, None, :], np.matmul(turned, errors.rows))
-            Y = Y.reshape(K, -1) / np.sqrt(self.noise)[:, None]
-            H = np.matmul(vectors * h[:, None, :], turned).reshape(K, -1)
+            Y = np.matmul(vectors * self.error_share[:, None, :], errors.along).reshape(K, -1)
+            Y /= np.sqrt(self.noise)[:, None]
+            H = np.matmul(vectors * h[:, None, :], vectors.transpose(0, 2, 1)).reshape(K, -1)
             exposure = Y @ Y.T / np.sqrt(np.maximum(rank[:, None] * (H @ H.T), 1e-300))
             inverse = inverse + errors.variance * exposure**2
         reliability = v * np.sum(h, axis=1) / np.sqrt(rank * d)
@@ -592,23 +583,19 @@ class _White:
         The change of the scores by their ranks is treated as error.
         """
         source, u, own = self.source, self.single, self.error_share
-        p, (_, m, d) = len(members), self.slopes.shape
-        if not source.shared and p * d > _MOST_ROWS:
+        if not source.shared and len(members) * self.slopes.shape[2] > _MOST_ROWS:
             return None
-        if source.ranks:
+        if source.given.ranks:
             changed = 1 - np.einsum("km,km->k", _unit(self.ranked), _unit(self.scores)) ** 2
             u, own = self.coloured(self.ranked), own + changed[:, None] * (1 - own)
-        u, slopes = u[members], self.slopes[members]
         if self.about_mean:
-            u = u - slopes @ self.mean[1]
+            u = u - self.slopes @ self.mean[1]
         N = self.covariance(1 / own, members) if source.errors is None else np.linalg.inv(self.covariance(own, members))
-        if source.shared:
-            along: Array = np.sqrt(self.information[members]).T
-            h, J = along * np.einsum("mkl,lm->mk", N, u), along[:, :, None] * N * along[:, None, :]
-            return Known(J[:, :, None, :, None], h[:, :, None])
-        N = N.reshape(p, m, p, m)
-        J = np.einsum("kmd,kmln,lne->kdle", slopes, N, slopes, optimize=True)
-        return Known(J[None], np.einsum("kmd,kmln,ln->kd", slopes, N, u, optimize=True)[None])
+        # Shared directions are the blocks; otherwise the weights of all features are one block.
+        along = source.blocks(np.sqrt(self.information)[:, :, None] if source.shared else self.slopes)[:, members]
+        u, N = source.blocks(u)[:, members], N.reshape(*along.shape[:3], *along.shape[1:3])
+        J = np.einsum("bkqe,bkqlr,blrf->bkelf", along, N, along, optimize=True)
+        return Known(J, np.einsum("bkqe,bkqlr,blr->bke", along, N, u, optimize=True))
 
 
 def _unit(rows: Array) -> Array:
