@@ -214,15 +214,15 @@ FAULTS = [
     Fault(
         "any dependence has no price",
         "graph/tests.py",
-        'price = float(np.sum(1 / falling)) if method == "by" else 1.0',
-        "price = 1.0",
+        "false_discovery_control(p, method=method)",
+        "false_discovery_control(p)",
         _GRAPH,
     ),
     Fault(
         "false discovery rates are single p-values",
         "graph/tests.py",
-        "np.minimum.accumulate(np.minimum(price * p[down] * len(p) / falling, 1.0))",
-        "np.minimum(price * p[down], 1.0)",
+        "np.asarray(false_discovery_control(p, method=method)) if len(p) else p",
+        "p",
         _GRAPH,
     ),
     Fault(

@@ -14,6 +14,12 @@ def by_size(labels: Labels) -> Places:
     return rank[inverse]
 
 
+def members(labels: Labels, least: int = 1) -> list[Places]:
+    """Return the members of each group (0, 1, …) that has at least ``least`` of them."""
+    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
+    return [nodes for nodes in np.split(order, np.cumsum(sizes)[:-1]) if len(nodes) >= least]
+
+
 def louvain(A: Array, resolution: float, total: float | None = None) -> Places:
     """Alternate local moves and merges of communities until no move increases the modularity.
 

@@ -91,9 +91,8 @@ def short_name(name: object, width: int = 24) -> str:
 
 def written(text: str, path: str | os.PathLike[str] | None) -> str:
     """Return `text` after writing it atomically to `path`; with None nothing is written."""
-    if path is None:
-        return text
-    write_text(path, text)
+    if path is not None:
+        write_text(path, text)
     return text
 
 

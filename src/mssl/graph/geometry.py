@@ -23,7 +23,7 @@ from mssl._html import Html, tag
 from mssl._typing import Array, TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, MSSLError, require
-from mssl.graph.communities import by_size
+from mssl.graph.communities import by_size, members
 from mssl.graph.export import short_name
 from mssl.graph.tables import FDR, RelationTable
 from mssl.graph.tests import GraphEvidence
@@ -219,14 +219,13 @@ def graph_layout(graph: TaskGraph) -> Array:
     [[1.0, 0.0], [1.0, 0.0]]
     """
     components, communities = graph.component_labels(), graph.community_labels()
-    sizes = np.bincount(components, minlength=1)
-    members = [np.flatnonzero(components == label) for label in range(int((sizes > 1).sum()))]
-    blocks = [_component_layout(graph, nodes, communities[nodes]) for nodes in members]
+    groups = members(components, 2)
+    blocks = [_component_layout(graph, nodes, communities[nodes]) for nodes in groups]
     places = np.zeros((len(graph), 2))
     corners, width, depth = _pack([np.ptp(block, axis=0) for block in blocks])
-    for nodes, block, corner in zip(members, blocks, corners, strict=True):
+    for nodes, block, corner in zip(groups, blocks, corners, strict=True):
         places[nodes] = block - block.min(axis=0) + corner
-    alone = np.flatnonzero(sizes[components] == 1)
+    alone = np.flatnonzero(components >= len(groups))  # Components are numbered by falling size.
     per_row = max(1, int(max(width, np.ceil(np.sqrt(2.5 * len(alone))))))
     rows, columns = np.divmod(np.arange(len(alone)), per_row)
     shift = max(0.0, (width - min(per_row, len(alone)) + 1) / 2)

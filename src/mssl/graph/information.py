@@ -550,11 +550,8 @@ class _White:
 
     def with_partial(self, evidence: GraphEvidence) -> GraphEvidence:
         """Return the evidence with partial correlations of all groups that are small enough for a likelihood."""
-        groups = [
-            members
-            for members in evidence.large_groups
-            if len(members) <= _MOST_IN_GROUP and not evidence.subset(members).few
-        ]
+        large = evidence.large_groups
+        groups = [tasks for tasks in large if len(tasks) <= _MOST_IN_GROUP and not evidence.subset(tasks).few]
         if not groups:
             return evidence
         partial, observations = np.zeros((2, *evidence.correlation.shape))

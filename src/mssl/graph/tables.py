@@ -31,8 +31,8 @@ class Edge(NamedTuple):
 
     task_i: Hashable
     task_j: Hashable
-    weight: float
-    confidence: float | None
+    weight: float = 1.0
+    confidence: float | None = None
 
 
 class Relation(NamedTuple):

@@ -18,7 +18,7 @@ from mssl._html import Html, tag
 from mssl._typing import Array, TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ModelFileError, require
-from mssl.graph.communities import by_size, louvain
+from mssl.graph.communities import by_size, louvain, members
 from mssl.graph.export import dot, graphml, json_text, parse_json, short_name, written
 from mssl.graph.tables import Edge, EdgeTable, RelationTable
 from mssl.graph.tests import Evidence, GlobalTest, LazyEvidence, Untested
@@ -204,12 +204,12 @@ class TaskGraph:
 
         Without `tasks`, the tasks are those of the edges in order of appearance.
         """
-        rows = [tuple(row) for row in edges]
-        if any(not 2 <= len(row) <= 4 for row in rows):
-            raise DataError("An edge has another form; give rows (task_i, task_j[, weight[, confidence]]).")
-        known = [len(row) > 3 and row[3] is not None for row in rows]
-        measured = any(known)
-        if measured and not all(known):
+        try:
+            rows = [Edge(*row) for row in edges]
+        except TypeError as error:
+            raise DataError("An edge has another form; give rows (task_i, task_j[, weight[, confidence]]).") from error
+        measured = {row.confidence is not None for row in rows}
+        if len(measured) > 1:
             raise DataError("Some edges have a confidence and others have none; give it for all or for none.")
         names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
         place = {name: index for index, name in enumerate(names)}
@@ -222,8 +222,9 @@ class TaskGraph:
             ends[i, j] = None
         pairs = np.array(list(ends), dtype=np.intp).reshape(-1, 2)
         linked = pair_matrix(pairs, [True] * len(rows), len(names))
-        weights = pair_matrix(pairs, [row[2] if len(row) > 2 else 1.0 for row in rows], len(names))
-        confidence = pair_matrix(pairs, [row[3] for row in rows], len(names)) if measured else None
+        weights = pair_matrix(pairs, [row.weight for row in rows], len(names))
+        frequencies = np.array([row.confidence for row in rows], dtype=float)
+        confidence = pair_matrix(pairs, frequencies, len(names)) if True in measured else None
         return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]  # as above
 
     @cached_property
@@ -421,7 +422,7 @@ class TaskGraph:
 
     def components(self) -> list[list[Hashable]]:
         """Return the connected components, largest first."""
-        return self._groups(self.component_labels())
+        return [[self.tasks[k] for k in nodes] for nodes in members(self.component_labels())]
 
     def community_labels(self, resolution: float = 1.0) -> Places:
         """Return the community of each task as an integer; 0 is the largest. See `communities`."""
@@ -430,7 +431,7 @@ class TaskGraph:
         if not sparse.issparse(sizes):
             return by_size(louvain(sizes, resolution))
         labels, total = np.arange(len(self)), float(sizes.sum())
-        for nodes in _related(self.component_labels()):
+        for nodes in members(self.component_labels(), 2):
             labels[nodes] = nodes[louvain(submatrix(sizes, nodes), resolution, total)]
         return by_size(labels)
 
@@ -445,13 +446,7 @@ class TaskGraph:
         Blondel et al., Fast unfolding of communities in large networks, 2008,
         doi:10.1088/1742-5468/2008/10/P10008.
         """
-        return self._groups(self.community_labels(resolution))
-
-    def _groups(self, labels: Places) -> list[list[Hashable]]:
-        groups: list[list[Hashable]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
-        for name, label in zip(self.tasks, labels, strict=True):
-            groups[label].append(name)
-        return groups
+        return [[self.tasks[k] for k in nodes] for nodes in members(self.community_labels(resolution))]
 
     def subgraph(self, tasks: Iterable[Hashable]) -> TaskGraph:
         """Return the graph on a subset of the tasks, in the given order."""
@@ -572,13 +567,6 @@ def _task_names(tasks: Iterable[Hashable]) -> tuple[Hashable, ...]:
     return names
 
 
-def _related(labels: Places) -> list[Places]:
-    """Return the members of each component with at least two tasks, largest component first."""
-    n = int((np.bincount(labels, minlength=1) > 1).sum())
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
-
-
 def _matrix(values: ArrayLike, K: int | None, name: str, read: TaskMatrix | float = 1.0) -> TaskMatrix:
     """Return a copy of a parameter as a symmetric matrix of numbers: an array, or a csr_array for many tasks.
 
@@ -609,7 +597,7 @@ def _matrix(values: ArrayLike, K: int | None, name: str, read: TaskMatrix | floa
 def _require_semidefinite(correlations: TaskMatrix) -> None:
     """Raise if 2I minus the partial correlations, which is the precision with a unit diagonal, is indefinite."""
     if sparse.issparse(correlations):
-        for nodes in _related(by_size(connected_components(correlations, directed=False)[1])):
+        for nodes in members(connected_components(correlations, directed=False)[1], 2):
             _require_semidefinite(submatrix(correlations, nodes))
         return
     scaled = 2.0 * np.eye(len(correlations)) - correlations

@@ -94,11 +94,13 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri, stdtr, stdtrit
+from scipy.stats import false_discovery_control
 
 from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, ParameterError
 from mssl.glasso.solver import graphical_lasso
+from mssl.graph.communities import members
 from mssl.graph.tables import FDR, PERMUTATIONS, Relation, RelationTable
 from mssl.kernels.threads import SingleThreaded
 
@@ -141,13 +143,10 @@ def adjusted_p(p: Array, method: str = "bh") -> Array:
     >>> adjusted_p(np.array([0.01, 0.5, 0.02]))
     array([0.03, 0.5 , 0.03])
     """
-    adjusted, order, falling = np.empty(len(p)), np.argsort(p), np.arange(len(p), 0, -1)
-    if method == "holm":
-        adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * falling), 1.0)
-    else:
-        price = float(np.sum(1 / falling)) if method == "by" else 1.0
-        down = order[::-1]
-        adjusted[down] = np.minimum.accumulate(np.minimum(price * p[down] * len(p) / falling, 1.0))
+    if method != "holm":
+        return np.asarray(false_discovery_control(p, method=method)) if len(p) else p
+    adjusted, order = np.empty(len(p)), np.argsort(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     return adjusted
 
 
@@ -303,16 +302,14 @@ class GraphEvidence:
     @property
     def large_groups(self) -> list[Index]:
         """The tasks of each group of three or more; in smaller groups partial correlations equal correlations."""
-        return [
-            tasks for tasks in map(np.flatnonzero, self.groups == np.unique(self.groups)[:, None]) if len(tasks) > 2
-        ]
+        return members(self.groups, 3)
 
     @cached_property
     def _edges(self) -> tuple[Array, Array, Array, Array]:
         r, freedom, scale = self.correlation.copy(), self.freedom.copy(), self._attenuation
-        for members in self.large_groups:
-            block = np.ix_(members, members)
-            r[block], freedom[block], scale[block] = self.subset(members)._partial()
+        for tasks in self.large_groups:
+            block = np.ix_(tasks, tasks)
+            r[block], freedom[block], scale[block] = self.subset(tasks)._partial()
         if self.partial is not None and self.partial_freedom is not None:
             known = self.partial_freedom > 0
             r[known], freedom[known], scale[known] = self.partial[known], self.partial_freedom[known], 1.0
