@@ -28,7 +28,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from mssl._typing import ArrayLike, Index, Labels, Mask
+from mssl._typing import ArrayLike, Given, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import as_given, is_missing, listing, number_tasks, rank_rows, read_labels, task_ids
 from mssl.data.layouts import TaskData
@@ -36,9 +36,8 @@ from mssl.exceptions import DataError, LayoutError, ParameterError
 
 Split = tuple[Index, Index]
 Sides = tuple[Mask, Mask]
-Given: TypeAlias = ArrayLike | None  # one entry per row
+# Values of ``cv=``: a number of folds, a splitter, or pairs of training and test rows.
 CV: TypeAlias = int | BaseCrossValidator | Iterable[tuple[ArrayLike, ArrayLike]] | None
-"""Values of ``cv=``: a number of folds, a splitter, or pairs of training and test rows."""
 
 
 class TaskSplitter(BaseCrossValidator):
@@ -46,6 +45,7 @@ class TaskSplitter(BaseCrossValidator):
 
     n_splits: int
     task_column: Hashable
+    forward = False  # whether a fold is trained on the rows of earlier folds only
     _third = "tasks"  # the meaning of split's third argument, which scikit-learn calls groups
 
     def get_n_splits(self, X: Any = None, y: Given = None, groups: Given = None) -> int:
@@ -83,30 +83,15 @@ class TaskSplitter(BaseCrossValidator):
         for train, test in self._sides(names, of_row, y, groups, order):
             yield np.flatnonzero(train), np.flatnonzero(test)
 
-    @abstractmethod
     def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
         """Which rows each fold trains on and holds out, given the tasks' names and the task of each row."""
+        check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
+        fold = self._fold(names, of_row, y, groups, order)
+        return ((fold < k if self.forward else fold != k, fold == k) for k in range(self.n_splits))
 
-
-@dataclass(eq=False, repr=False)
-class _Dealt(TaskSplitter):
-    """Base class of splitters that deal rows or groups to folds, shuffled or in order."""
-
-    n_splits: int = 5
-    _: KW_ONLY
-    shuffle: bool = True
-    random_state: int | np.random.RandomState | None = 0
-    task_column: Hashable = None
-
-    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
-        check_whole_number("n_splits", self.n_splits, low=2)
-        random = check_random_state(self.random_state) if self.shuffle else None
-        fold = self._fold(names, of_row, class_rows(y, len(of_row)), groups, random)
-        return ((fold != number, fold == number) for number in range(self.n_splits))
-
-    @abstractmethod
-    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
+    def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
         """The fold that holds out each row; −1 for rows that no fold holds out."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,14 +192,12 @@ class Folds:
         train, test : ndarrays of bool of shape (F, n_cells)
             Which cells make up each training and each test part.
         """
-        n = self.train.shape[1]
-        cell = np.zeros(n, dtype=np.intp)
+        cell = np.zeros(self.train.shape[1], dtype=np.intp)
         for train, test in self:
             code = 4 * cell + 2 * train + test
             # There are few distinct codes, so a table numbers them without sorting the rows.
             cell = np.searchsorted(np.flatnonzero(np.bincount(code)), code)
-        first = np.full(int(cell.max()) + 1, n, dtype=np.intp)
-        np.minimum.at(first, cell, np.arange(n))
+        first = _least(np.arange(len(cell)), cell)
         return cell, self.train[:, first], self.test[:, first]
 
 
@@ -256,18 +239,16 @@ def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, or
     return splits
 
 
-def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterator[Split]:
-    """Yield the splits of a splitter that gets the rows in the order of time, if an order is given."""
+def _in_time(cv: BaseCrossValidator, X: Any, y: Given, tasks: Given, groups: Given, order: Given) -> Iterable[Split]:
+    """The splits of a splitter that gets the rows in the order of time, if an order is given."""
     # Scikit-learn's splitters do not know tasks, and most of them warn if they get groups.
     third = tasks if isinstance(cv, TaskSplitter) else groups
+    given = [X, y] if third is None else [X, y, third]
     if order is None:
-        yield from cv.split(X, y, *([] if third is None else [third]))
-        return
+        return cv.split(*given)
     place = np.argsort(rank_rows("order", order), kind="stable")
-    X, y = (_safe_indexing(part, place) for part in (X, y))
-    labels = [] if third is None else [_safe_indexing(rank_rows("groups", third), place)]
-    for train, test in cv.split(X, y, *labels):
-        yield np.sort(place[train]), np.sort(place[test])
+    splits = cv.split(*(_safe_indexing(part, place) for part in given))
+    return ((np.sort(place[train]), np.sort(place[test])) for train, test in splits)
 
 
 def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
@@ -289,7 +270,8 @@ def _row_numbers(part: ArrayLike, n: int, fold: int) -> Index:
     return rows.astype(np.intp)
 
 
-class TaskKFold(_Dealt):
+@dataclass(eq=False, repr=False)
+class TaskKFold(TaskSplitter):
     """K folds stratified by task, without regard to the labels.
 
     The rows of every task are dealt evenly to the folds. Every training part then holds every task, and every test part
@@ -317,7 +299,17 @@ class TaskKFold(_Dealt):
     [2 3]
     """
 
-    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
+    n_splits: int = 5
+    _: KW_ONLY
+    shuffle: bool = True
+    random_state: int | np.random.RandomState | None = 0
+    task_column: Hashable = None
+
+    def _random(self) -> Any:
+        return check_random_state(self.random_state) if self.shuffle else None
+
+    def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
+        classes = class_rows(y, len(of_row))
         most = np.bincount(of_row, minlength=len(names)).max()
         if most < 2:
             raise DataError(
@@ -328,7 +320,7 @@ class TaskKFold(_Dealt):
             raise ParameterError(
                 f"n_splits is {self.n_splits}, the largest task has {most} rows; give at most {most} folds."
             )
-        return deal_rows(of_row, classes, self.n_splits, random)
+        return deal_rows(of_row, classes, self.n_splits, self._random())
 
 
 def deal_rows(
@@ -390,7 +382,7 @@ def class_rows(y: Given, n: int) -> list[Index]:
     return [np.flatnonzero((seen & (targets == value)).reshape(n, -1).any(axis=1)) for value in values]
 
 
-class TaskGroupKFold(_Dealt):
+class TaskGroupKFold(TaskKFold):
     """K folds of whole groups: all rows of a group, in all tasks, are on the same side of every split.
 
     Groups are dealt out from the largest to the smallest. Each group goes to the fold in which its tasks have the
@@ -424,9 +416,10 @@ class TaskGroupKFold(_Dealt):
 
     _third = "groups"
 
-    def _fold(self, names: Labels, of_row: Index, classes: Sequence[Index], groups: Given, random: Any) -> Index:
+    def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
+        classes = class_rows(y, len(of_row))
         code = np.arange(len(of_row)) if groups is None else rank_rows("groups", groups, len(of_row))
-        return deal_groups(code, of_row, classes, names, self.n_splits, random)
+        return deal_groups(code, of_row, classes, names, self.n_splits, self._random())
 
 
 def deal_groups(
@@ -532,41 +525,35 @@ class TaskBlockKFold(TaskSplitter):
 
     _third = "order"
 
-    def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
-        check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
+    def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
         n, sizes = len(of_row), np.bincount(of_row, minlength=len(names))
         time = _places(of_row) if order is None else rank_rows("order", order, n)
         if groups is not None:  # A group has the time of its first row.
             group = rank_rows("groups", groups, n)
-            first = np.full(int(group.max()) + 1, n, dtype=np.intp)
-            np.minimum.at(first, group, time)
-            time = np.unique(np.stack([first[group], group]), axis=1, return_inverse=True)[1].ravel()
-        block = self._blocks(time, of_row, sizes)
-        for number in range(self.n_splits):
-            test = block == number
-            train = block < number if self.forward else ~test
-            lost = np.bincount(of_row[train], minlength=len(names)) == 0
-            train, test = train | (test & lost[of_row]), test & ~lost[of_row]
-            yield train, test
-
-    def _blocks(self, time: Index, of_row: Index, sizes: Index) -> Index:
-        """Block of each row; −1 for rows of the first training part."""
+            time = np.unique(np.stack([_least(time, group)[group], group]), axis=1, return_inverse=True)[1].ravel()
         share = np.bincount(time, weights=1.0 / sizes[of_row]) / len(sizes)
-        before = np.cumsum(share) - share
-        begin = 0.0
+        before, begin = np.cumsum(share) - share, 0.0
         if self.forward:
-            first = np.full(len(sizes), len(share), dtype=np.intp)
-            np.minimum.at(first, of_row, time)
-            begin = max(1.0 / (self.n_splits + 1), float((before + share)[first.max()]))
+            all_there = _least(time, of_row).max()
+            begin = max(1.0 / (self.n_splits + 1), float((before + share)[all_there]))
         middle = (before + share / 2 - begin) / max(1.0 - begin, 1e-12)
-        block = np.where(before < begin - 1e-9, -1, np.clip(np.floor(self.n_splits * middle), 0, self.n_splits - 1))
-        block = block.astype(np.intp)
+        block = np.clip(np.floor(self.n_splits * middle), 0, self.n_splits - 1).astype(np.intp)
+        block[before < begin - 1e-9] = -1  # the first training part
         if len(np.unique(block[block >= 0])) < self.n_splits:
             raise ParameterError(
                 f"n_splits is {self.n_splits}, and {len(share)} different times (or groups) do not fill that many "
                 "blocks; give fewer folds."
             )
-        return block[time]
+        fold = block[time]
+        kept = _least(fold, of_row) == -_least(-fold, of_row)  # tasks whose rows all lie in one block
+        return np.where(kept[of_row], -1, fold)
+
+
+def _least(values: Index, group: Index) -> Index:
+    """The smallest value of each group."""
+    least = np.full(int(group.max()) + 1, values.max())
+    np.minimum.at(least, group, values)
+    return least
 
 
 def _places(of_row: Index) -> Index:
