@@ -41,6 +41,7 @@ from mssl.exceptions import MSSLError, ParameterError
 Kind = TypeVar("Kind")
 Refusal = TypeVar("Refusal", bound=MSSLError)
 
+LARGEST_EXPONENT = 300.0  # Doubles can hold exp(300) and its square.
 _OURS = {"mssl", "sklearn", "joblib"}  # Warnings skip the frames of these packages, to point at the user's own line.
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80  # Messages show enough of a long value to recognise it.

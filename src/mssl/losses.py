@@ -18,14 +18,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, gammainc, gammaln, log_expit, logsumexp, ndtr, pdtr, stdtrit, xlog1py, xlogy
 from sklearn.base import BaseEstimator, clone
 
 from mssl._typing import Array, ArrayLike, Index, Mask
-from mssl._validation import check_choice
+from mssl._validation import LARGEST_EXPONENT, check_choice
 
 # With 16 nodes instead of 32, slopes of the evidence have errors of up to half a per cent.
 NODES, MASS = np.polynomial.hermite_e.hermegauss(32)
@@ -40,16 +40,6 @@ _TERMS = np.arange(1, 60)
 _SHARES = _LENGTHS**2 * (np.exp(-2 * np.outer(_LENGTHS, _TERMS) ** 2) @ (-((-1.0) ** _TERMS) * _TERMS**2))
 _SHARES /= _SHARES.sum()
 _LEAST_OF_LAW = 1e-9
-_LARGEST_EXPONENT = 700.0  # Doubles can hold exp(700).
-
-
-class TiltedRule(NamedTuple):
-    """A rule per row: nodes mode + width · NODES, and masses (N, 32) whose sum is the integral over e^top."""
-
-    mode: Array
-    width: Array
-    top: Array
-    mass: Array
 
 
 @dataclass(frozen=True)
@@ -68,6 +58,8 @@ class Forecast:
 
     Attributes
     ----------
+    factors : tuple of str
+        The factors that a calibration may choose.
     mean, variance : ndarrays of shape (N,)
         Mean and variance of the linear predictor.
     dispersion : ndarray of shape (N,)
@@ -81,8 +73,6 @@ class Forecast:
     """
 
     factors: ClassVar[tuple[str, ...]] = ()
-    """The factors that a calibration may choose."""
-
     mean: Array
     variance: Array
     dispersion: Array
@@ -147,7 +137,7 @@ class Forecast:
 
     def _crossings(self, loss: Loss, levels: Array) -> Array:
         """Points at which the distribution function reaches the levels, (N, len(levels))."""
-        means = loss.inverse_link(np.clip(self._nodes(), -_LARGEST_EXPONENT, _LARGEST_EXPONENT))[:, None]
+        means = loss.inverse_link(np.clip(self._nodes(), -LARGEST_EXPONENT, LARGEST_EXPONENT))[:, None]
         dispersion, shape = self.dispersion[:, None, None], (len(means), len(levels))
 
         def below(value: Array) -> Array:
@@ -235,29 +225,40 @@ class Loss(BaseEstimator, ABC):
 
     To write a loss of your own, define the abstract methods in a subclass. Parameters that ``__init__`` stores under
     their own names can be searched (``loss__theta``), cloned and saved like parameters of scikit-learn's estimators.
+
+    Attributes
+    ----------
+    name : str
+        Name of the loss.
+    range : str
+        The allowed targets, in words.
+    curvature_bound : float or None
+        The supremum of ℓ'' over all η, or None if there is none.
+    edges : tuple of float
+        Extreme targets: if all targets equal one of them, no finite intercept is optimal.
+    has_dispersion : bool
+        Whether the noise level of each task has to be estimated.
+    identity : bool
+        Whether the mean equals the linear predictor.
+    quadratic : bool
+        Whether this is the squared error, so that sums of squares suffice.
+    labels : bool
+        Whether targets are two classes, 0 and 1.
+    discrete : bool
+        Whether targets are whole numbers.
+    learned : tuple of str
+        Parameters of ``__init__`` that Bayesian fits may estimate; all are above 0.
+    noise_variance : "auto", float or array of shape (K,)
+        Dispersion of single observations (their variance for the squared error), for all tasks or for each task.
     """
 
     name: str
     range: str
-    """The allowed targets, in words."""
     curvature_bound: float | None = None
-    """The supremum of ℓ'' over all η, or None if there is none."""
     edges: tuple[float, ...] = ()
-    """Extreme targets: if all targets equal one of them, no finite intercept is optimal."""
-    has_dispersion = False
-    """Whether the noise level of each task has to be estimated."""
-    identity = False
-    """Whether the mean equals the linear predictor."""
-    quadratic = False
-    """Whether this is the squared error, so that sums of squares suffice."""
-    labels = False
-    """Whether targets are two classes, 0 and 1."""
-    discrete = False
-    """Whether targets are whole numbers."""
+    has_dispersion = identity = quadratic = labels = discrete = False
     learned: tuple[str, ...] = ()
-    """Parameters of ``__init__`` that Bayesian fits may estimate; all are above 0."""
     noise_variance: ArrayLike = "auto"
-    """Dispersion of single observations (their variance for the squared error), for all tasks or for each task."""
     _forecasts: type[Forecast] = Forecast
 
     def __init__(self, noise_variance: ArrayLike = "auto") -> None:
@@ -349,8 +350,11 @@ class Loss(BaseEstimator, ABC):
 
     def tilted_rule(
         self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0, near: Array | None = None
-    ) -> TiltedRule:
+    ) -> tuple[Array, Array, Array, Array]:
         r"""Gauss–Hermite rules for the distributions :math:`N(f; \mu, s) e^{-c\,\ell(y, f)}` of all rows.
+
+        The function returns mode, width, top and masses: the nodes of a row are mode + width · NODES, and the sum of
+        its masses, (N, 32), is the integral over e^top.
 
         The nodes are centred at the mode, which lies between μ and the end of a step from μ along the slope. Newton
         steps find the mode, starting from ``near`` if it is given. A step that leaves the bracket or does not shrink is
@@ -383,7 +387,7 @@ class Loss(BaseEstimator, ABC):
         top = log_f.max(axis=1)
         log_f -= top[:, None]
         mass = np.exp(log_f, out=log_f)
-        return TiltedRule(mode, width, top + np.log(width) - 0.5 * np.log(2 * np.pi * variance), mass)
+        return mode, width, top + np.log(width) - 0.5 * np.log(2 * np.pi * variance), mass
 
     def _tilted_slopes(
         self, y: Array, mean: Array, variance: Array, precision: Array | float, f: Array
@@ -589,13 +593,9 @@ class Bernoulli(Loss):
         return np.where(eta < 0, smaller, larger) - y, smaller * larger
 
     def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
-        p = _exp(-eta)
-        p += 1.0
-        np.divide(1.0, p, out=p)
+        p = 1.0 / (1.0 + _exp(-eta))
         weighted = weights * p
-        slopes = _sums(weighted - weights * y, starts)
-        weighted *= 1.0 - p
-        return slopes, _sums(weighted, starts)
+        return _sums(weighted - weights * y, starts), _sums(weighted * (1.0 - p), starts)
 
     def conjugate(self, y: Array, u: Array) -> Array:
         p = np.clip(u + y, 0.0, 1.0)
@@ -654,14 +654,14 @@ class LogLink(Loss):
         return _exp(eta)
 
     def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
-        return y * _exp(-offset), weights * _exp(offset)
+        return y * _exp(-offset), weights * _exp((2 - self._power) * offset)
 
     def variance(self, mean: Array, dispersion: Array | float = 1.0) -> Array:
         return np.asarray(dispersion * mean**self._power)
 
     def moments(self, mean: Array, variance: Array, dispersion: Array | float = 1.0) -> tuple[Array, Array]:
         p, wide = self._power, np.minimum(variance, 100.0)
-        centre = np.exp(np.minimum(mean + 0.5 * variance, _LARGEST_EXPONENT))
+        centre = np.exp(np.minimum(mean + 0.5 * variance, LARGEST_EXPONENT))
         within = self.variance(centre, dispersion) * np.exp(0.5 * p * (p - 1) * wide)
         return centre, centre**2 * np.expm1(wide) + within
 
@@ -752,9 +752,6 @@ class Gamma(LogLink):
 
     def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
         return np.asarray(gammainc(1 / np.asarray(dispersion), np.maximum(y, 0.0) / (mean * dispersion)))
-
-    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
-        return y * _exp(-offset), weights
 
 
 def _exp(exponents: Array) -> Array:

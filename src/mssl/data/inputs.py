@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask, Matrix
-from mssl._validation import refused, warn
+from mssl._validation import LARGEST_EXPONENT, refused, warn
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError, require
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Given = TypeVar("Given")
 SAFE_SQUARES = (1e-152, 1e152)  # Doubles can hold the squares of numbers in this range.
 # Doubles can hold the fourth powers of numbers in this range, and their products with other quantities of the fit.
 SAFE_POWERS = (1e-70, 1e70)
-LARGEST_EXPONENT = 300.0  # Doubles can hold exp(300) and its square.
 # Warnings about rows need at least this many rows (per task on average, if the warning is about tasks). With fewer rows
 # chance could cause them; a mere safeguard.
 FEWEST = 10

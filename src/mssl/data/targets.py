@@ -23,9 +23,9 @@ from scipy.sparse import csr_array
 from sklearn.utils.multiclass import check_classification_targets
 
 from mssl._typing import Array, ArrayLike, Index, Labels, Matrix
-from mssl._validation import check_choice
+from mssl._validation import LARGEST_EXPONENT, check_choice
 from mssl.data.columns import PooledRidge
-from mssl.data.inputs import LARGEST_EXPONENT, as_given, as_matrix, dense, is_missing, listing
+from mssl.data.inputs import as_given, as_matrix, dense, is_missing, listing
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import MASS, NODES
