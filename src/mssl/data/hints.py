@@ -56,19 +56,18 @@ def hint_at_tasks(data: TaskData) -> None:
         return
     columns = () if data.encoder is None else data.encoder.columns
     names = [column.name for column in columns if column.categories is not None]
-    found = f"the columns {listing(names)} are encoded as categories" if names else ""
-    ids = []
+    found, ids = [f"the columns {listing(names)} are encoded as categories"] if names else [], []
     if data.feature_names is not None and not sparse.issparse(data.X):
         for name, values in zip(map(str, data.feature_names), data.X.T, strict=True):
             fewest = 2 if "task" in name or _ID_NAME.fullmatch(name) else 3
             if _whole(values) and fewest <= len(np.unique(values)) <= len(values) / 2:
                 ids.append(name)
     if ids:
-        found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
+        found.append(f"the columns {listing(ids)} hold whole numbers that recur, as ids do")
     if found:
         warn(
-            f"All rows are one task, and {found}; if one of them names the tasks, give it as task_column. If there is "
-            "one task, give its name for every row as tasks."
+            f"All rows are one task, and {' and '.join(found)}; if one of them names the tasks, give it as "
+            "task_column. If there is one task, give its name for every row as tasks."
         )
 
 
@@ -93,24 +92,6 @@ def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
             f"drop='{','.join(found)}', or name one that says which rows belong together with groups='COLUMN'. Naming "
             "the columns to use ends this note."
         )
-
-
-def repeated_column(data: TaskData) -> tuple[str, float] | None:
-    """Find a column that looks like an id or a date, whose values recur in other tasks.
-
-    The function returns the column's name and the share of rows whose value recurs. It returns None if there is no such
-    column, or if the layout itself states which rows belong together.
-    """
-    if not _can_repeat(data):
-        return None
-    largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
-    for j, values in enumerate(data.X.T):
-        # The largest task is tested first, because its values rule out most columns.
-        if _whole(part := values[largest]) and len(np.unique(part)) >= _UNIQUE * len(part) and _whole(values):
-            share = _repeats(values, data.task_of_row)
-            if share >= 0.5 and len(np.unique(values)) > _FEW_VALUES:
-                return f"column {j}" if data.feature_names is None else str(data.feature_names[j]), share
-    return None
 
 
 def repeated_rows(data: TaskData, residuals: Array) -> tuple[float, float, float] | None:
@@ -164,35 +145,39 @@ def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, floa
     Pairs of rows of one group do not count, nor do the rows of tasks whose targets are sorted. If the rows of the input
     hold all tasks, the standard error is that of one task, because the tasks may share their errors.
     """
-    first = np.ones(len(data.y), dtype=bool)
-    first[data.offsets[:-1][data.n_rows > 0]] = False
-    pair = np.flatnonzero(first)
-    steps = np.sign(data.y[pair] - data.y[pair - 1])
-    task = data.task_of_row[pair]
-    up, down = (np.bincount(task, weights=steps == sign, minlength=data.n_tasks) for sign in (1, -1))
-    ordered = np.minimum(up, down) == 0
-    keep = ~ordered[task]
+    task = data.task_of_row
+    pair = 1 + np.flatnonzero(task[1:] == task[:-1])
+    steps = data.y[pair] - data.y[pair - 1]
+    up, down = (np.bincount(task[pair], weights=sign, minlength=data.n_tasks) for sign in (steps > 0, steps < 0))
+    keep = (np.minimum(up, down) > 0)[task[pair]]
     if data.groups is not None:
         keep &= data.groups[pair] != data.groups[pair - 1]
-    pair, task = pair[keep], task[keep]
+    pair = pair[keep]
     if len(pair) < FEWEST:
         return 0.0, 0.0
     e = _standardised(data, residuals)
     r = float(np.mean(e[pair] * e[pair - 1]))
-    n = len(pair) if data.layout == "long" else int(np.bincount(task).max())
+    n = len(pair) if data.layout == "long" else int(np.bincount(task[pair]).max())
     return r, r * float(np.sqrt(n))
 
 
 def warn_of_ids(data: TaskData) -> None:
-    """Warn if no groups or times are given and a column looks like an id or a date that tasks share."""
-    found = None if data.groups is not None or data.order is not None else repeated_column(data)
-    if found is not None:
-        name, share = found
-        warn(
-            f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share an "
-            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, which also removes "
-            "the column from the features."
-        )
+    """Warn if no groups or times are given and a column looks like an id or a date that recurs in other tasks."""
+    if data.groups is not None or data.order is not None or not _can_repeat(data):
+        return
+    largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
+    for j, values in enumerate(data.X.T):
+        # The largest task is tested first, because its values rule out most columns.
+        if _whole(part := values[largest]) and len(np.unique(part)) >= _UNIQUE * len(part) and _whole(values):
+            share = _repeats(values, data.task_of_row)
+            if share >= 0.5 and len(np.unique(values)) > _FEW_VALUES:
+                name = f"column {j}" if data.feature_names is None else str(data.feature_names[j])
+                warn(
+                    f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share "
+                    f"an occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, which "
+                    "also removes the column from the features."
+                )
+                return
 
 
 def warn_of_residuals(data: TaskData, residuals: Array) -> None:
