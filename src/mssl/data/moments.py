@@ -34,7 +34,7 @@ from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import as_rows, is_frame, listing, without_columns
+from mssl.data.inputs import as_rows, is_frame, listing, split_task_column, without_columns
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, LayoutError
 
@@ -152,14 +152,18 @@ class Moments:
         """
         if n_folds is not None:
             check_whole_number("n_folds", n_folds, low=2, also="None")
-        columns = _columns_of(X)
+        shape = as_rows(X).shape
+        columns = tuple(X.columns if is_frame(X) else range(shape[1] if len(shape) == 2 else 0))
         if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
             # Other chunks may hold rows of a task that has no weight in this one.
             kept = np.flatnonzero(np.asarray(sample_weight) != 0)
             X, y, sample_weight = (_safe_indexing(part, kept) for part in (X, y, sample_weight))
             tasks = None if tasks is None else _safe_indexing(tasks, kept)
         if _num_samples(X) == 0:
-            return cls._empty(columns, task_column, n_folds)
+            rows, _, names = split_task_column(X, task_column)
+            d, lead = as_rows(rows).shape[1], () if n_folds is None else (n_folds,)
+            none, wide, square = (np.zeros((*lead, 0, *widths)) for widths in ((), (d,), (d, d)))
+            return cls(none, wide, none, square, wide, none, np.empty(0), columns, names)
         data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
         if data.layout != "long":
             raise LayoutError(
@@ -182,17 +186,6 @@ class Moments:
             raise DataError("Squares of some features or targets are beyond what doubles hold; give other units.")
         made = replace(made, columns=columns)
         return made if n_folds is not None else made.together()
-
-    @classmethod
-    def _empty(cls, columns: tuple[Hashable, ...], task_column: Hashable, n_folds: int | None) -> Moments:
-        """Moments of an empty chunk, which has no tasks."""
-        place = task_column % len(columns) if isinstance(task_column, int) and columns else task_column
-        kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
-        lead = () if n_folds is None else (n_folds,)
-        none, wide = np.zeros((*lead, 0)), np.zeros((*lead, 0, len(kept)))
-        xx, own = np.zeros((*wide.shape, len(kept))), [columns[j] for j in kept]
-        names = np.asarray(own, dtype=object) if all(isinstance(name, str) for name in own) else None
-        return cls(none, wide, none, xx, wide, none, np.empty(0), columns, names)
 
     @classmethod
     def from_chunks(
@@ -355,20 +348,24 @@ class Moments:
             )
         if self.n_folds != other.n_folds:
             raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
-        tasks = _union(self.tasks, other.tasks)
+        one, two = self.tasks, other.tasks
+        if len(one) and len(two) and (one.dtype.kind in "US") != (two.dtype.kind in "US"):
+            raise DataError(
+                f"Tasks are named {listing(one[:1])} in one chunk and {listing(two[:1])} in another; give all as text "
+                "or all as numbers."
+            )
+        tasks = np.union1d(one, two) if len(one) and len(two) else one if len(one) else two
         parts = self._spread(tasks), other._spread(tasks)
         return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)
 
     def _spread(self, tasks: Labels) -> list[Array]:
         """The sums for a larger set of tasks; tasks without rows get zeros."""
-        sums = [getattr(self, name) for name in _SUMS]
+        sums, axis = [getattr(self, name) for name in _SUMS], self.n.ndim - 1
         if len(tasks) == self.n_tasks:
             return sums
-        place, axis = np.searchsorted(tasks, self.tasks), self.n.ndim - 1
-        full = [np.zeros((*old.shape[:axis], len(tasks), *old.shape[axis + 1 :])) for old in sums]
-        for new, old in zip(full, sums, strict=True):
-            new[(slice(None),) * axis + (place,)] = old
-        return full
+        place = np.full(len(tasks), self.n_tasks)
+        place[np.searchsorted(tasks, self.tasks)] = np.arange(self.n_tasks)
+        return [np.insert(old, self.n_tasks, 0.0, axis=axis).take(place, axis=axis) for old in sums]
 
     def _together(self, n: Array, means: Array, target_means: Array, xx: Array, xy: Array, yy: Array) -> Moments:
         """Chan's update over the first axis."""
@@ -437,25 +434,6 @@ def check_memory(n_tasks: int, n_features: int, n_folds: int | None, memory_limi
             f"Moments of {n_tasks} tasks with {n_features} features{folds} take {size / 2**30:.3g} GiB; memory_limit "
             f"allows {limit / 2**30:.3g} GiB. Raise memory_limit, or take fewer features or folds."
         )
-
-
-def _union(one: Labels, other: Labels) -> Labels:
-    """Sorted names of the tasks of two chunks."""
-    if len(one) == 0 or len(other) == 0 or np.array_equal(one, other):
-        return one if len(one) else other
-    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
-        raise DataError(
-            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
-            "all as numbers."
-        )
-    return np.union1d(one, other)
-
-
-def _columns_of(X: object) -> tuple[Hashable, ...]:
-    if is_frame(X):
-        return tuple(X.columns)
-    shape = as_rows(X).shape
-    return tuple(range(shape[1])) if len(shape) == 2 else ()
 
 
 def _of_chunk(
