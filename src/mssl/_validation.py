@@ -199,11 +199,11 @@ def finite(value: object) -> bool:
     return (type(value) is float or isinstance(value, Real)) and math.isfinite(value)
 
 
-def is_number(text: str) -> bool:
-    """Whether a text reads as a number."""
+def is_number(value: Any) -> bool:
+    """Whether a text reads as a number, or another value is one."""
     try:
-        float(text)
-    except ValueError:
+        float(value)
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -24,6 +24,7 @@ from mssl.data.inputs import (
     CodedTasks,
     absent,
     as_given,
+    as_matrix,
     as_rows,
     as_table,
     feature_labels,
@@ -148,23 +149,34 @@ def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
     a category too, with three exceptions: text that consists of numbers is read as numbers, numbers with separators
     raise, and text that is mostly numbers raises unless it has few levels, because it is most likely a typing error.
     """
-    if column.kind == "date":
-        raise DataError(_date_advice(column.name))
-    declared = declared or column.declared
-    if column.kind != "text" and not declared:
-        return ColumnSchema(column.name, None)
-    codes, found = column.text()
+    name, declared = column.name, declared or column.declared
+    if column.kind == "number" and not declared:
+        return ColumnSchema(name, None)
+    codes, found = (np.empty(0, np.int32), list[str]()) if column.kind == "date" else column.text()
     levels = [level for level in found if level not in column.blank]
-    if not declared:
-        _check_text(column.name, levels, len(codes))
+    if column.kind == "date" or (levels and not declared and all(_DATE.fullmatch(s.strip()) for s in levels[:50])):
+        raise DataError(
+            f"Column {name!r} holds dates, which cannot be features; leave it out (X.drop(columns={name!r})), or "
+            "replace it by numbers that may matter: the year, the month of the year as a category, days since a first "
+            "day."
+        )
+    declaration = f"categorical_features=[{name!r}]"
+    offered = "" if len(levels) > MOST_CATEGORIES else f" If these are codes, give {declaration}."
+    few = len(levels) <= min(_FEW_LEVELS, len(codes) // _ROWS_PER_LEVEL)
+    mixed = "" if declared else reject_mixed(f"Column {name!r}", levels, few, offered)
+    if mixed:
+        warn(
+            f"{mixed}, and is taken for a category of {len(levels)} levels; if it should be numbers, correct the text. "
+            f"{declaration} ends this note."
+        )
     if len(levels) > MOST_CATEGORIES:
         raise DataError(
-            f"Column {column.name!r} holds {len(levels)} different {column.kind}s (for example {levels[0]!r}); at most "
-            f"{MOST_CATEGORIES} become categories. Leave it out (X.drop(columns={column.name!r})), group its values, "
-            "or, if it names the tasks, give task_column."
+            f"Column {name!r} holds {len(levels)} different {column.kind}s (for example {levels[0]!r}); at most "
+            f"{MOST_CATEGORIES} become categories. Leave it out (X.drop(columns={name!r})), group its values, or, if "
+            "it names the tasks, give task_column."
         )
     rank = {level: place for place, level in enumerate(column.order)}
-    return ColumnSchema(column.name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
+    return ColumnSchema(name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
 
 
 def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
@@ -178,29 +190,6 @@ def column_of(columns: Sequence[ColumnSchema]) -> Index:
     widths = [column.width for column in columns]
     marked = [j for j, column in enumerate(columns) if column.indicator]
     return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
-
-
-def _check_text(name: str, levels: list[str], n_rows: int) -> None:
-    """Raise if a column of text most likely holds dates or badly written numbers instead of categories."""
-    offered = "" if len(levels) > MOST_CATEGORIES else " If these are codes, give {}."
-    declare = f"categorical_features=[{name!r}]"
-    few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
-    what = reject_mixed(f"Column {name!r}", levels, few, offered.format(declare))
-    if what:
-        warn(
-            f"{what}, and is taken for a category of {len(levels)} levels; if it should be numbers, correct the text. "
-            f"{declare} ends this note."
-        )
-    elif levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
-        raise DataError(_date_advice(name))
-
-
-def _date_advice(name: str) -> str:
-    return (
-        f"Column {name!r} holds dates, which cannot be features; leave it out (X.drop(columns={name!r})), "
-        "or replace it by numbers that may matter: the year, the month of the year as a category, days since a "
-        "first day."
-    )
 
 
 def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "") -> str:
@@ -352,13 +341,12 @@ class FeatureEncoder:
         if self.has_categories:
             lost = [name for name in known if name not in by_name]
             more = [name for name in by_name if name not in known]
-            if lost or more:
-                lacks = f" lacks the columns {listing(lost)}" if lost else ""
-                has = f" has the columns {listing(more)}, which were not in training" if more else ""
-                problem = " and".join(filter(None, (lacks, has)))
+            problems = [f"lacks the columns {listing(lost)}"] if lost else []
+            problems += [f"has the columns {listing(more)}, which were not in training"] if more else []
+            if problems:
                 raise DataError(
-                    f"X{problem}; give those of training, {listing(known)}: this model was fitted to a frame with "
-                    "columns of categories."
+                    f"X {' and '.join(problems)}; give those of training, {listing(known)}: this model was fitted to a "
+                    "frame with columns of categories."
                 )
             given = [by_name[name] for name in known]
         values, gaps = encode_columns(self.columns, given)
@@ -421,17 +409,14 @@ def _places(categorical: str | Collection[str | int] | None, names: list[str]) -
 
 def refuse_missing(gaps: dict[str, Mask]) -> None:
     """Raise if values are missing, with the columns, their first such row and a remedy."""
-    counts = {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
-    if not counts:
-        return
-    shown = ", ".join(
-        f"{name!r} ({count} rows, first: row {int(np.argmax(gaps[name]))})" for name, count in list(counts.items())[:8]
-    )
-    more = f", … ({len(counts)} columns in all)" if len(counts) > 8 else ""
-    raise DataError(
-        f"Input X contains NaN or other missing values in {shown}{more}; complete them or drop these rows. "
-        "MSSL estimators take missing='indicator', which fills them with the column's mean and marks them."
-    )
+    found = [f"{name!r} ({gap.sum()} rows, first: row {np.argmax(gap)})" for name, gap in gaps.items() if gap.any()]
+    if found:
+        more = f", … ({len(found)} columns in all)" if len(found) > 8 else ""
+        raise DataError(
+            f"Input X contains NaN or other missing values in {', '.join(found[:8])}{more}; complete them or drop "
+            "these rows. MSSL estimators take missing='indicator', which fills them with the column's mean and marks "
+            "them."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -509,7 +494,7 @@ def read_features(
         given, shape = columns or _columns_of(X if is_frame(X) else as_given(X)), as_rows(X).shape
     else:  # Numbers may also be given as text.
         stacked = np.column_stack([numbers_of(column) for column in columns]) if columns else X
-        values = _numbers(stacked if sparse.issparse(stacked) else as_given(stacked))
+        values = _numbers(as_matrix(stacked))
         fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
         given, shape = _columns_of(values, names) if fits and not sparse.issparse(values) else [], values.shape
     if given:
@@ -552,7 +537,12 @@ def _numbers(X: Matrix) -> Matrix:
     except (ValueError, TypeError) as error:
         # Scikit-learn's protocol requires TypeError.
         refusal = TypeError if isinstance(error, TypeError) else DataError
-        raise refusal(f"{error}: {_not_numbers(X)}.") from error
+        columns = enumerate(X.reshape(-1, shape[-1]).T.tolist())
+        j, entry = next((j, entry) for j, column in columns for entry in column if not is_number(entry))
+        raise refusal(
+            f"{error}: column {j} holds {listing([entry])}; give numbers, or a frame (pandas, polars), whose columns "
+            "of text become categories."
+        ) from error
     given = np.asarray(values.data if sparse.issparse(values) else values)
     with np.errstate(over="ignore"):
         infinite = not np.isfinite(given.sum()) and bool(np.isinf(given).any())
@@ -560,17 +550,3 @@ def _numbers(X: Matrix) -> Matrix:
         what = "infinity" if infinite else "NaN"
         raise DataError(f"Input X contains {what}; give finite numbers, or leave out such rows.")
     return values
-
-
-def _not_numbers(X: Matrix) -> str:
-    """Describe the first column of an array that holds values other than numbers, with an example and a remedy."""
-    for column, entries in enumerate(X.reshape(-1, X.shape[-1]).T):
-        for entry in entries.tolist():
-            try:
-                float(entry)
-            except (TypeError, ValueError):
-                return (
-                    f"column {column} holds {listing([entry])}; give numbers, or a frame (pandas, polars), whose "
-                    "columns of text become categories"
-                )
-    return "give numbers"
