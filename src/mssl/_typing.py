@@ -1,4 +1,38 @@
-"""The array types of the package."""
+"""The array types of the package.
+
+ArrayLike
+    Values that NumPy can convert to an array.
+Array
+    An array of floats.
+Given
+    Values that NumPy can convert to an array, or None if the user gives none.
+Index
+    Positions: of rows, tasks or features.
+Mask
+    A boolean mask.
+Matrix
+    Rows of features, dense or sparse.
+Rows
+    Rows of features as users give them: arrays, sparse arrays, frames (pandas, polars, pyarrow, Dask), and records.
+Json
+    Values by name: a JSON object, or parameters.
+TaskMatrix
+    A matrix over pairs of tasks: an array, or SciPy's csr_array for many tasks.
+Moment
+    S, the moment of Q over pairs of tasks: an array, or a PairMoment for many tasks.
+Labels
+    Names of tasks or classes, of any type.
+Seed
+    A seed of a random generator; a generator is used itself and continues from its state.
+SharedMean
+    The parameter of the shared mean: "auto", True or False, or the variance of the mean.
+GraphPenalty
+    The parameter of the graph penalty: "auto", or a number.
+VarianceFloor
+    The parameter of the variance floor: "auto", or a number.
+ClassWeight
+    The parameter of the class weights: "balanced", a weight for each label, or None.
+"""
 
 from __future__ import annotations
 
@@ -46,34 +80,18 @@ else:  # scikit-learn is imported only if a class needs it; array types do not.
 
 
 ArrayLike: TypeAlias = npt.ArrayLike
-"""Values that NumPy can convert to an array."""
 Array: TypeAlias = npt.NDArray[np.float64]
-"""An array of floats."""
 Given: TypeAlias = ArrayLike | None
-"""Values that NumPy can convert to an array, or None if the user gives none."""
 Index: TypeAlias = npt.NDArray[np.int64]
-"""Positions: of rows, tasks or features."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
-"""A boolean mask."""
 Matrix: TypeAlias = "Array | csr_array"
-"""Rows of features, dense or sparse."""
 Rows: TypeAlias = "ArrayLike | csr_array | DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]"
-"""Rows of features as users give them: arrays, sparse arrays, frames (pandas, polars, pyarrow, Dask), and records."""
 Json: TypeAlias = dict[str, Any]
-"""Values by name: a JSON object, or parameters."""
 TaskMatrix: TypeAlias = Annotated[Any, "K, K"]
-"""A matrix over pairs of tasks: an array, or SciPy's csr_array for many tasks."""
 Moment: TypeAlias = Any
-"""S, the moment of Q over pairs of tasks: an array, or a PairMoment for many tasks."""
 Labels: TypeAlias = npt.NDArray[Any]
-"""Names of tasks or classes, of any type."""
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator | None
-"""A seed of a random generator; a generator is used itself and continues from its state."""
 SharedMean: TypeAlias = str | bool | float
-"""The parameter of the shared mean: "auto", True or False, or the variance of the mean."""
 GraphPenalty: TypeAlias = float | Literal["auto"]
-"""The parameter of the graph penalty: "auto", or a number."""
 VarianceFloor: TypeAlias = str | float
-"""The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None
-"""The parameter of the class weights: "balanced", a weight for each label, or None."""

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl._typing import Array
 from mssl._validation import check_flag, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 
-Array = NDArray[np.float64]
 ABSOLUTE, MINIMAX_CONCAVE = 0, 1  # the codes of mssl.h for functions of one weight
 
 
@@ -152,7 +152,9 @@ class Penalty(BaseEstimator, ABC):
 
     separable = False
     convex = True
-    alpha: float
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
 
     def check(self) -> None:
         """Raise an error if a parameter is out of range."""
@@ -429,9 +431,6 @@ class L21(Penalty):
            [3.2, 0. ]])
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
-
     def norm(self, W: Array) -> float:
         return float(np.sqrt((W**2).sum(axis=0)).sum())
 
@@ -462,9 +461,6 @@ class Nuclear(Penalty):
     >>> float(Nuclear(2.0).value(np.diag([3.0, 1.0])))
     8.0
     """
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
 
     def norm(self, W: Array) -> float:
         return float(np.linalg.svd(W, compute_uv=False).sum())
