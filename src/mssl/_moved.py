@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -28,7 +27,6 @@ MOVED = {
     "mssl.threads": "mssl.kernels.threads",
     "mssl.views": "mssl.graph.geometry",
     "mssl.model_selection.board": "mssl.model_selection.scores",
-    "mssl.model_selection.chains": "mssl.model_selection.scores",
     "mssl.model_selection.ebic": "mssl.model_selection.stability",
     "mssl.model_selection.plan": "mssl.model_selection.search_space",
     "mssl.model_selection.splitters": "mssl.data.folds",
@@ -52,8 +50,11 @@ MOVED = {
 NAMES = {"mssl.datasets.make_regime_grid": "mssl_reproduction.regime_grid"}
 
 
-class _Redirect(Loader):
-    """Loader that imports the module of the new path under the old name."""
+class _OldPaths(MetaPathFinder, Loader):
+    """Finder of the old paths, and of no others, which imports the module of the new path under the old name."""
+
+    def find_spec(self, fullname: str, *_: Any, **__: Any) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = MOVED[spec.name]
@@ -62,15 +63,6 @@ class _Redirect(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing, because create_module has loaded the module."""
-
-
-class _Finder(MetaPathFinder):
-    """Finder of the old paths and of no others."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _Redirect()) if fullname in MOVED else None
 
 
 def name_of(module: str, name: str) -> Any:
@@ -84,5 +76,5 @@ def name_of(module: str, name: str) -> Any:
 
 def install() -> None:
     """Make the old paths importable; a second call changes nothing."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+    if not any(isinstance(finder, _OldPaths) for finder in sys.meta_path):
+        sys.meta_path.append(_OldPaths())

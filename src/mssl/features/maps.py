@@ -19,7 +19,7 @@ from scipy.stats import chi2
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, has_fit_parameter, validate_data
 
-from mssl._typing import Array, Index, Labels, Mask, Matrix
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.columns import PooledRidge
 from mssl.data.inputs import SAFE_SQUARES, check_sizes, dense
@@ -52,8 +52,8 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
     column_of_: Index
 
     @abstractmethod
-    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
-        """Learn from checked rows and return ``column_of_``."""
+    def _learn(self, X: Any, y: Array | None, weights: Array) -> Index:
+        """Learn from checked rows, with targets of shape (n, K), and return ``column_of_``."""
 
     @abstractmethod
     def _apply(self, X: Array) -> Array:
@@ -64,32 +64,31 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
         """Names of the features, given the names of the columns."""
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, /, X: Any, y: Any = None, sample_weight: Any = None, **rows: Any) -> Self:
         """Learn the map from training rows.
 
         Parameters
         ----------
         X : array or frame of shape (n, d)
-            Finite numbers.
+            Finite numbers; a sparse X allows linear features only.
         y : array of shape (n,) or (n, K), optional
             Targets. :class:`Interactions` uses them to select pairs; the other maps ignore them.
         sample_weight : array of shape (n,), optional
             Frequency weights. A row of weight 2 has the effect of two rows.
+        **rows
+            What the map takes besides: :class:`FeatureBlocks` takes ``task_of_row``, the number of each row's task, so
+            that differences between the tasks' levels do not count as effects of columns.
 
         Returns
         -------
         self
         """
-        values, targets, weights = self._checked(X, y, sample_weight)
-        self.column_of_ = self._learn(values, targets, weights)
-        return self
-
-    def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Matrix, Array | None, Array]:
-        """Checked features, targets of shape (n, K) and weights of the training rows."""
         values = validate_data(self, X, accept_sparse="csr" if self.takes_sparse else False, dtype=np.float64)
         n = values.shape[0]
         weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return values, None if y is None else np.asarray(y, dtype=np.float64).reshape(n, -1), weights
+        targets = None if y is None else np.asarray(y, dtype=np.float64).reshape(n, -1)
+        self.column_of_ = self._learn(values, targets, weights, **rows)
+        return self
 
     def transform(self, X: Any) -> Array:
         """The features of new rows.
@@ -251,10 +250,7 @@ class Spline(FeatureMap):
         check_whole_number("max_levels", self.max_levels, low=2)
         learned = (self._learn_column(j, X[:, j], weights) for j in range(X.shape[1]))
         self.curves_ = [curves for curves in learned if curves is not None]
-        return np.repeat(
-            np.asarray([curves.column for curves in self.curves_], dtype=np.int64),
-            [curves.coef.shape[1] for curves in self.curves_],
-        )
+        return np.array([curves.column for curves in self.curves_ for _ in curves.coef.T], dtype=np.int64)
 
     def _learn_column(self, column: int, x: Array, weights: Array) -> Curves | None:
         x, weights = x[weights > 0], weights[weights > 0]
@@ -537,45 +533,24 @@ class FeatureBlocks(FeatureMap):
     def __init__(self, maps: str | Sequence[Any] = "spline") -> None:
         self.maps = maps
 
-    @all_or_nothing
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, task_of_row: Any = None) -> Self:
-        """Learn all maps from training rows.
-
-        Parameters
-        ----------
-        X : array, sparse array or frame of shape (n, d)
-            Finite numbers; a sparse X allows linear features only.
-        y : array of shape (n,) or (n, K), optional
-            Targets, for maps that use them.
-        sample_weight : array of shape (n,), optional
-            Frequency weights.
-        task_of_row : array of int of shape (n,), optional
-            Task of each row, so that differences between the tasks' levels do not count as effects of columns.
-
-        Returns
-        -------
-        self
-        """
-        maps = self.parts()
-        values, targets, weights = self._checked(X, y, sample_weight)
-        sizes = np.ravel(dense(abs(values).max(axis=0)))  # The squares enter the features' spreads.
+    def _learn(self, X: Any, y: Array | None, weights: Array, task_of_row: Any = None) -> Index:
+        maps, self.maps_ = self.parts(), []
+        sizes = np.ravel(dense(abs(X).max(axis=0)))  # The squares enter the features' spreads.
         check_sizes(sizes, SAFE_SQUARES, "Column {} of X is of size {:.2g}", "Give it in other units.")
-        if sparse.issparse(values) and not all(made.takes_sparse for made in maps):
+        if sparse.issparse(X) and not all(made.takes_sparse for made in maps):
             raise DataError(
                 f"features is {self.maps!r} and X is sparse; a sparse X allows features='linear' only. Give a dense X "
                 "if it fits into memory."
             )
-        self.maps_ = []
         for made in maps:
-            left = targets
-            if targets is not None and isinstance(made, Interactions):
+            left = y
+            if y is not None and isinstance(made, Interactions):
                 index = np.zeros(len(weights), dtype=np.int64) if task_of_row is None else np.asarray(task_of_row)
-                left = PooledRidge(self.map_rows(values), index, weights).residuals(targets)
-            self.maps_ = [*self.maps_, made.fit(values, left, weights)]
+                left = PooledRidge(self.map_rows(X), index, weights).residuals(y)
+            self.maps_ = [*self.maps_, made.fit(X, left, weights)]
         self.blocks_ = np.repeat(np.arange(len(maps)), [len(made.column_of_) for made in maps])
         self.block_names_ = [made.kind for made in maps]
-        self.column_of_ = np.concatenate([made.column_of_ for made in maps])
-        return self
+        return np.concatenate([made.column_of_ for made in maps])
 
     def parts(self) -> list[FeatureMap]:
         """The maps that the parameter describes, with :class:`Linear` first."""
