@@ -398,8 +398,8 @@ FAULTS = [
     Fault(
         "a task within one block is held out as a whole",
         "data/folds.py",
-        "train, test = train | (test & lost[of_row]), test & ~lost[of_row]",
-        "pass",
+        "return np.where(kept[of_row], -1, fold)",
+        "return fold",
         ("tests/data/test_folds.py",),
     ),
     # data
@@ -420,8 +420,8 @@ FAULTS = [
     Fault(
         "rows of a later time are trained on",
         "data/folds.py",
-        "train = block < number if self.forward else ~test",
-        "train = ~test",
+        "fold < k if self.forward else fold != k",
+        "fold != k",
         _DATA,
     ),
     Fault(
