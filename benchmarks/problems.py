@@ -22,11 +22,11 @@ from mssl.data.layouts import TaskData, read_tasks
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.losses import Gaussian, Loss, resolve_loss
 from mssl.model.coupling import Coupling
-from mssl.penalties import L1, L21
+from mssl.penalties import L1, L21, EntrywisePenalty
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
-from mssl.solvers.weights import coefficient_problem, solve_quadratic
+from mssl.solvers.weights import CoefficientProblem, solve_quadratic
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
@@ -236,7 +236,9 @@ class WeightStep(Problem):
             null = quadratic.null_value
         else:
             rows = GLMRows(design, self.y.ravel(), np.ones(self.y.size), self.loss)
-            problem = coefficient_problem(GLMLoss(rows, np.ones(K), first=rows.null_quadratic()), t, solver=solver)
+            penalty = EntrywisePenalty.of(t, (K, rows.design.n_features))
+            loss = GLMLoss(rows, np.ones(K), first=rows.null_quadratic())
+            problem = CoefficientProblem(penalty, source=loss, solver=solver)
             null = problem.value(np.zeros((K, design.n_features)))
         W, answers = np.zeros((K, design.n_features)), []
         for coupling in self.couplings:

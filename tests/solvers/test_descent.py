@@ -25,7 +25,7 @@ from mssl.solvers.quadratic import (
     preconditioners,
     regular_factor,
 )
-from mssl.solvers.weights import coefficient_problem, solve_quadratic
+from mssl.solvers.weights import CoefficientProblem, solve_quadratic
 
 
 def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weights=True):
@@ -166,7 +166,8 @@ def test_one_fit_does_not_change_the_path_of_another():
     strong, weak = (np.full(3, share * np.abs(loss.linear).max()) for share in (0.3, 0.001))
 
     def answer(base, t):
-        return coefficient_problem(base, t).solve(coupling, W, tol=1e-3, max_iter=2000).W
+        penalty = EntrywisePenalty.of(t, base.linear.shape)
+        return CoefficientProblem(penalty, source=base).solve(coupling, W, tol=1e-3, max_iter=2000).W
 
     shared = make_quadratic(design, c, z)
     answers = [answer(shared, t) for t in (strong, weak, strong)]
@@ -243,7 +244,8 @@ def test_few_features_that_are_far_from_zero_are_solved_for_where_sweeps_creep(s
     design = Design.build(X, None, 4, scale=False, centre=False)
     loss = Quadratic.of_rows(design, np.ones(80), Y.T.ravel(), intercept=False)
     strengths, zero = np.full(4, 0.2), np.zeros((4, 6))
-    problem = coefficient_problem(make_quadratic(design, np.ones(80), Y.T.ravel(), intercept=False), strengths)
+    loss = make_quadratic(design, np.ones(80), Y.T.ravel(), intercept=False)
+    problem = CoefficientProblem(EntrywisePenalty.of(strengths, loss.linear.shape), source=loss)
     step = problem.solve(Coupling(C), zero, tol=1e-3, max_iter=5000)
     assert step.status is Status.CONVERGED
     value = StepProblem.of(loss, Coupling(C), strengths).value(step.W)

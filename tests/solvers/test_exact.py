@@ -18,10 +18,11 @@ from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.paper import PaperMSSL
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status
 from mssl.solvers.linear import solve_exactly
 from mssl.solvers.quadratic import MOST_UNKNOWNS, Quadratic, StepProblem, make_quadratic, value_rounding
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Independent
 
 
@@ -222,7 +223,7 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
     loss = Quadratic.of_rows(design, np.ones(15), y.ravel(), intercept=False)
     for step in (
         solve_exactly(StepProblem.of(loss, Coupling(C)), tol=1e-6),
-        coefficient_problem(loss.replaced(by_rows=False), np.zeros(3)).solve(
+        CoefficientProblem(EntrywisePenalty(np.zeros(loss.linear.shape)), source=loss.replaced(by_rows=False)).solve(
             Coupling(C), 0 * y[:, :3], tol=1e-6, max_iter=9
         ),
     ):
@@ -264,7 +265,7 @@ def test_hostile_steps_end_at_the_minimum_in_exact_arithmetic(seed):
     design = Design.build(X, np.arange(K + 1) * n, scale=False, centre=False)
     loss = Quadratic.of_rows(design, np.ones(len(y)), y, intercept=False)
     coupling = Coupling(P, positive_definite_inverse(P), tau)
-    problem = coefficient_problem(loss.replaced(by_rows=False), np.zeros(K))
+    problem = CoefficientProblem(EntrywisePenalty(np.zeros(loss.linear.shape)), source=loss.replaced(by_rows=False))
     size = loss.null_value
     step = problem.solve(coupling, np.zeros((K, d)), tol=1e-9 * size, max_iter=500)
 

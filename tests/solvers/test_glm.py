@@ -19,13 +19,13 @@ from mssl.features import Linear
 from mssl.losses import resolve_loss
 from mssl.model.coupling import Coupling
 from mssl.paper import PaperMSSL, PaperMSSLClassifier
-from mssl.penalties import L1
+from mssl.penalties import L1, EntrywisePenalty
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_support
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import Quadratic, StepProblem
-from mssl.solvers.weights import CoefficientProblem, coefficient_problem
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import FixedPrecision, Independent
 
 LOSS_NAMES = ["bernoulli", "poisson", "gamma"]
@@ -56,7 +56,8 @@ def make_problem(name: str, *, threshold: float = 0.0, solver: str = "auto", bud
     rows = GLMRows.build(data, design, resolve_loss(name), memory_limit=budget)
     K = data.n_tasks
     s = np.linspace(0.5, 1.5, K)
-    return coefficient_problem(GLMLoss(rows, s), np.full(K, threshold) * np.sqrt(s), solver=solver)
+    penalty = EntrywisePenalty.of(threshold * np.sqrt(s), (K, rows.design.n_features))
+    return CoefficientProblem(penalty, source=GLMLoss(rows, s), solver=solver)
 
 
 def coupled(K: int, mean_variance: float = 0.0) -> Coupling:
@@ -118,7 +119,8 @@ def test_gaussian_loss_through_newton_is_the_gaussian_fit():
     config = Settings(noise=1.0, tol=1e-12)
     direct = fit_prepared(prepare(data, resolve_loss("gaussian"), config), structure, L1(1.0))
     rows = GLMRows.build(data, build_design(data, config), resolve_loss("gaussian"))
-    problem = coefficient_problem(GLMLoss(rows, np.ones(3)), np.ones(3))
+    penalty = EntrywisePenalty(np.ones((3, rows.design.n_features)))
+    problem = CoefficientProblem(penalty, source=GLMLoss(rows, np.ones(3)))
     step = problem.solve(structure.couple(structure.initial(direct.scale)), 0 * direct.W, tol=1e-12, max_iter=50)
     np.testing.assert_allclose(step.W, direct.W, atol=1e-6)
     np.testing.assert_allclose(problem.intercepts(step.W), direct.intercepts, atol=1e-8)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.covariance import empirical_covariance
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
@@ -22,7 +23,7 @@ from mssl.model.coupling import Coupling
 from mssl.paper import PaperMSSL
 from mssl.penalties import L1, L21, ElasticNet, EntrywisePenalty, Penalty
 from mssl.solvers import residual
-from mssl.solvers.base import Status
+from mssl.solvers.base import Status, Unknowns
 from mssl.structures import SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)
@@ -36,7 +37,9 @@ def random_problem(
     data = read_tasks(X, y, sample_weight=weights)
     design = Design.build(data.X, None if data.shared else data.offsets, K, data.weights, centre=intercept, scale=True)
     t, r = np.full(K, gamma) * rng.uniform(0.5, 2, K), np.full(K, ridge) * rng.uniform(0.5, 2, K)
-    return residual.make_residual_problem(data, design, t, r, tied=tied, extra=extra, intercept=intercept)
+    units = Unknowns() if tied is None else Unknowns(sparse.csr_array(sparse.diags_array(1.0 / tied[1])))
+    parts = (EntrywisePenalty.of(t, (K, d)) if tied is None else tied[0], units, r if ridge else None)
+    return residual.make_residual_problem(data, design, parts, extra=extra, intercept=intercept)
 
 
 class GroupOfTasks(Penalty):
@@ -77,7 +80,7 @@ def random_coupling(rng, K):
 
 def hessian(problem, coupling):
     """The coupled Hessian that the solvers never form, and its right-hand side."""
-    K, d = problem.n_tasks, problem.n_features
+    K, d = len(problem.Y), problem.X.shape[1]
     A = coupling.dense() + problem.extra * np.eye(K)
     X = np.broadcast_to(problem.X, (K, d, problem.Y.shape[1]))
     H = np.einsum("kl,kdn,len->kdle", A, X, X).reshape(K * d, K * d)
@@ -97,8 +100,8 @@ def objective(problem, coupling, W):
 def test_without_l1_the_weights_solve_the_coupled_normal_equations(seed, shared, ridge, extra, intercept):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, shared=shared, ridge=ridge, extra=extra, intercept=intercept)
-    coupling = random_coupling(rng, problem.n_tasks)
-    W0 = rng.standard_normal((problem.n_tasks, problem.n_features))
+    coupling = random_coupling(rng, len(problem.Y))
+    W0 = rng.standard_normal((len(problem.Y), problem.X.shape[1]))
     step = problem.solve(coupling, W0, tol=1e-12, max_iter=500)
     H, q = hessian(problem, coupling)
     np.testing.assert_allclose(H @ step.W.ravel(), q, atol=1e-5 * np.abs(q).max())
@@ -116,8 +119,8 @@ def test_without_l1_the_weights_solve_the_coupled_normal_equations(seed, shared,
 def test_the_certificate_bounds_the_distance_to_the_minimum(seed, shared, gamma, ridge, d):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, shared=shared, gamma=gamma, ridge=ridge, d=d, extra=0.3)
-    coupling = random_coupling(rng, problem.n_tasks)
-    start = 0.1 * rng.standard_normal((problem.n_tasks, d))
+    coupling = random_coupling(rng, len(problem.Y))
+    start = 0.1 * rng.standard_normal((len(problem.Y), d))
     best = problem.solve(coupling, np.zeros_like(start), tol=1e-9, max_iter=20_000)
     assert best.status is Status.CONVERGED
     least = objective(problem, coupling, best.W)
@@ -139,8 +142,8 @@ def test_all_three_sweeps_find_the_same_weights(seed, shared):
 
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, shared=shared, gamma=1.0, ridge=0.1)
-    coupling = random_coupling(rng, problem.n_tasks)
-    best = problem.solve(coupling, np.zeros((problem.n_tasks, problem.n_features)), tol=1e-11, max_iter=20_000)
+    coupling = random_coupling(rng, len(problem.Y))
+    best = problem.solve(coupling, np.zeros((len(problem.Y), problem.X.shape[1])), tol=1e-11, max_iter=20_000)
     A = problem.precision(coupling)
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
     W, E = np.zeros_like(best.W), problem.Y.copy()
@@ -156,9 +159,8 @@ def test_identity_precision_is_one_lasso_a_task():
     from sklearn.linear_model import Lasso
 
     data = make_residual_graph(random_state=1, n_tasks=4, n_features=6, clusters=[[0, 1]])
-    problem = residual.make_residual_problem(
-        tasks := read_tasks(data.X, data.y), Design.build(tasks.X, None, 4, scale=False), np.full(4, 6.0), np.zeros(4)
-    )
+    tasks, parts = read_tasks(data.X, data.y), (EntrywisePenalty(np.full((4, 6), 6.0)), Unknowns(), None)
+    problem = residual.make_residual_problem(tasks, Design.build(tasks.X, None, 4, scale=False), parts)
     W = problem.solve(Coupling.diagonal_only(np.ones(4)), np.zeros((4, 6)), tol=1e-12, max_iter=5000).W
     for k in range(4):
         lasso = Lasso(6.0 / len(data.X), tol=1e-12).fit(data.X, data.y[:, k])
@@ -284,8 +286,8 @@ def test_from_the_strength_max_on_zero_weights_are_stationary(factor):
         MSSLRegressor(0.3, relation="residual", loss=Gaussian(noise_variance=1.0)).limits(data.X, data.y).coef_penalty
     )
     tasks = read_tasks(data.X, data.y)
-    design, penalty = Design.build(tasks.X, None, 13), np.full(13, factor * limit)
-    problem = residual.make_residual_problem(tasks, design, penalty, np.zeros(13))
+    parts = (EntrywisePenalty(np.full((13, 30), factor * limit)), Unknowns(), None)
+    problem = residual.make_residual_problem(tasks, Design.build(tasks.X, None, 13), parts)
     variances = (1 + 1e-3) * np.var(data.y, axis=0)
     step = problem.solve(Coupling.diagonal_only(1 / variances), np.zeros((13, 30)), tol=1e-10, max_iter=1000)
     assert np.any(step.W) == (factor < 1)
@@ -345,8 +347,6 @@ def test_data_that_are_not_aligned_are_refused_with_advice():
     missing[3, 1] = np.nan
     with pytest.raises(NotAlignedError, match="missing"):
         model.fit(data.X, missing, sample_weight=np.full(len(missing), 2.0))
-    from scipy import sparse
-
     with pytest.raises(NotAlignedError, match="toarray"):
         model.fit(sparse.csr_array(data.X), data.y)
 

@@ -9,6 +9,7 @@ from scipy.special import polygamma
 from scipy.stats import f as f_distribution
 
 from mssl import MSSLRegressor
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import Quadratic
 from mssl.solvers.start import (
@@ -21,7 +22,7 @@ from mssl.solvers.start import (
     ridge_fixed_point,
     variance_components,
 )
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import SparsePrecision
 from mssl.structures.base import StructureScale
 
@@ -278,7 +279,8 @@ def test_the_start_is_a_fixed_point(threshold, tau):
     X = rng.standard_normal((4, 10, 3))
     H = np.matmul(X.transpose(0, 2, 1), X)
     q = np.matmul(H, rng.standard_normal((4, 3, 1)))[:, :, 0]
-    loss = coefficient_problem(Quadratic(H, q, np.full(4, 5.0)), np.full(4, threshold))
+    penalty = EntrywisePenalty(np.full(q.shape, threshold))
+    loss = CoefficientProblem(penalty, source=Quadratic(H, q, np.full(4, 5.0)))
     structure, scale = SparsePrecision(0.1, coupling=2.0), StructureScale(3, np.ones(4), np.full(4, 0.1), 1.0)
     found, W = diagonal_start(loss, structure, scale, np.zeros((4, 3)), mean_variance=tau)
     v, P = found.variances, np.diag(2.0 * structure.diagonal(found))

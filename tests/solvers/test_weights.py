@@ -23,7 +23,7 @@ from mssl.solvers.quadratic import (
     StepProblem,
     make_quadratic,
 )
-from mssl.solvers.weights import RULES, choose, coefficient_problem, kind_of, solve_quadratic
+from mssl.solvers.weights import RULES, choose, kind_of, solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
 
@@ -367,8 +367,9 @@ def test_auto_chooses_by_penalty_and_shape():
 
 def test_the_name_of_the_solver_that_is_gone_stands_for_auto_with_a_warning():
     loss = Quadratic(np.eye(2)[None], np.ones((3, 2)), np.zeros(3))
+    problem = StepProblem.of(loss, Coupling.diagonal_only(np.zeros(3)), np.ones(3))
     with pytest.warns(FutureWarning, match="'auto' takes its place"):
-        assert coefficient_problem(loss, np.ones(3), solver="admm").solver == "auto"
+        assert choose(problem, "admm") is choose(problem)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ doi:10.1145/2661829.2662091.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,17 +40,8 @@ from mssl._typing import Array, Moment
 from mssl.model.coupling import Coupling
 
 if TYPE_CHECKING:
+    from mssl.solvers.quadratic import WeightProblem
     from mssl.structures.base import Structure, StructureScale, StructureStep
-
-
-class LossAndPenalty(Protocol):
-    """The part of F that depends on the weights: loss and penalty."""
-
-    def value(self, W: Array) -> float:
-        """Loss plus penalty at W, intercepts at their optimum."""
-
-    def related(self, W: Array) -> Array:
-        """Q, (K, r), which the structure relates: the weights themselves or the residuals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +84,7 @@ class Point:
 
 
 def evaluate(
-    problem: LossAndPenalty,
+    problem: WeightProblem,
     structure: Structure,
     scale: StructureScale,
     W: Array,
@@ -105,7 +96,7 @@ def evaluate(
 
     Parameters
     ----------
-    problem : LossAndPenalty
+    problem : WeightProblem
         Loss and penalty.
     structure, scale : Structure and StructureScale
         The prior and its constants.

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from mssl._typing import Array, Moment
 from mssl.exceptions import DataError
 from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
-from mssl.model.objective import LossAndPenalty, Point, evaluate
+from mssl.model.objective import Point, evaluate
 from mssl.model.task_matrix import count_entries
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SLOW, SMALLEST_GAIN, Status, WeightStep
+from mssl.solvers.quadratic import WeightProblem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
 # Share of the allowed gap that each of the two blocks may use. A smaller share makes the steps slower; with more than
@@ -42,26 +43,6 @@ _SHARE = 0.3
 _LOOSE = 0.1
 # Safeguard: a convex fit fails if F at its end exceeds F at its start by more than this share. Rounding is far smaller.
 _FAR = 1e-3
-
-
-class WeightProblem(LossAndPenalty, Protocol):
-    """The loss and the penalty on W, for a fixed task precision."""
-
-    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
-        """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
-
-    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
-        """Whether the loss and the certificate that compiled rounds compute at W are accurate to ``tol``."""
-
-    def certifies(self, coupling: Coupling) -> bool:
-        """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
-
-    def intercepts(self, W: Array) -> Array:
-        """The best intercepts for W."""
-
-    @property
-    def compiled(self) -> TaskLoss | None:
-        """The problem in the form that compiled rounds take; None if they cannot solve it."""
 
 
 class Record(NamedTuple):

@@ -28,10 +28,10 @@ from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
 from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
-from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
+from mssl.solvers.alternation import FitResult, Record, alternate
 from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
-from mssl.solvers.quadratic import KeptLoss, Quadratic, make_quadratic
+from mssl.solvers.quadratic import KeptLoss, Quadratic, WeightProblem, make_quadratic, penalty_parts
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     SingleFits,
@@ -44,7 +44,7 @@ from mssl.solvers.start import (
     spectra_of,
     variance_components,
 )
-from mssl.solvers.weights import CoefficientProblem, coefficient_problem
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
 
@@ -149,31 +149,18 @@ class Prepared:
     def problem(self, penalty: Penalty, relates: str = "coef") -> WeightProblem:
         """The weight step's problem for a penalty and a structure on the coefficients or the residuals."""
         s = 1.0 / self.noise
+        parts = penalty_parts(penalty, s, self.base.diagonal, pooled=relates == "pooled")
         if relates != "residual":
             loss = self.base if (s == 1.0).all() else self.base.scaled(s)
-            return coefficient_problem(
-                loss if self.rows is None else GLMLoss(self.rows, s, loss),
-                penalty,
-                noise_precisions=s,
-                curvatures=self.base.diagonal,
-                solver=self.settings.solver,
-                pooled=relates == "pooled",
-            )
+            source = loss if self.rows is None else GLMLoss(self.rows, s, loss)
+            return CoefficientProblem(*parts, source=source, solver=self.settings.solver)
         if self.data is None:
             raise ParameterError(
                 "relation is 'residual' and the data are Grams; residuals need the rows of the data. Fit an estimator."
             )
-        single = penalty.separable or getattr(penalty, "alpha", 1.0) == 0
-        return make_residual_problem(
-            self.data,
-            self.design,
-            penalty.entrywise(s, self.base.diagonal),
-            penalty.ridges(s),
-            tied=None if single else (penalty, np.sqrt(s)),
-            extra=self.settings.residual_loss,
-            intercept=self.settings.fit_intercept,
-            unknown=None if self.gaps is None else self.gaps.root,
-        )
+        extra, intercept = self.settings.residual_loss, self.settings.fit_intercept
+        unknown = None if self.gaps is None else self.gaps.root
+        return make_residual_problem(self.data, self.design, parts, extra=extra, intercept=intercept, unknown=unknown)
 
     @cached_property
     def kept(self) -> KeptLoss:

@@ -11,22 +11,22 @@ memory limit, or if Grams are not accurate enough. Weights are stored as (K, d);
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy import linalg, sparse
 
 from mssl._typing import Array, Mask
-from mssl._validation import warn
+from mssl._validation import refused, warn
 from mssl.data.design import Design, default_memory_limit
-from mssl.kernels import gram_products
+from mssl.kernels import TaskLoss, gram_products
 from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import NEGLIGIBLE, Unknowns
+from mssl.solvers.base import NEGLIGIBLE, Unknowns, WeightStep
 
 Apply = Callable[[Array], Array]
 
@@ -207,7 +207,7 @@ class Quadratic:
     def of_unknowns(self, unknowns: Unknowns) -> Quadratic:
         """The same loss as a function of the unknowns V, without intercepts."""
         if unknowns.matrix is None:
-            return self
+            return self.replaced()  # the copy forms its own Grams, so that a fit does not depend on earlier fits
         linear, constants = unknowns.gradient(self.linear), unknowns.task_sums(self.constants)
         scale = np.asarray((unknowns.matrix**2).T @ self.task_scale)
         if not unknowns.pooled:
@@ -489,6 +489,83 @@ class StepProblem(Generic[L]):
     def value(self, W: Array) -> float:
         """Loss, coupling and penalty."""
         return self.loss.value(W) + self.coupling.value(W) + self.penalty.value(W)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightProblem(Protocol):
+    """Loss and penalty of the weight step, for every task precision.
+
+    Attributes
+    ----------
+    penalty : EntrywisePenalty or Penalty
+        The penalty as a function of the unknowns.
+    unknowns : Unknowns
+        The weights themselves, the weights in units of the noise (for penalties that tie the tasks together), or one
+        weight vector for all tasks.
+    ridge : ndarray of shape (K,) or None
+        Ridge strengths r_k of the weights.
+    """
+
+    penalty: EntrywisePenalty | Penalty
+    unknowns: Unknowns = field(default_factory=Unknowns)
+    ridge: Array | None = None
+
+    @property
+    def compiled(self) -> TaskLoss | None:
+        """The problem in the form that compiled rounds take; None if they cannot solve it."""
+        return None
+
+    def step(self, coupling: Coupling) -> StepProblem[Any]:
+        """The problem in the unknowns for a coupling of the rows that :meth:`related` returns."""
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
+
+    def value(self, W: Array) -> float:
+        """Loss plus penalty at W, intercepts at their optimum."""
+
+    def related(self, W: Array) -> Array:
+        """Q, (K, r), which the structure relates: the weights themselves or the residuals."""
+
+    def intercepts(self, W: Array) -> Array:
+        """The best intercepts for W."""
+
+    @property
+    def penalised(self) -> bool:
+        """Whether there is any penalty besides a ridge."""
+        return not (isinstance(self.penalty, EntrywisePenalty) and self.penalty.absent)
+
+    def penalties(self, W: Array) -> float:
+        """Penalty and ridge of the weights."""
+        ridge = 0.0 if self.ridge is None else 0.5 * float(self.ridge @ np.vecdot(W, W))
+        return self.penalty.value(self.unknowns.of_weights(W)) + ridge
+
+    def certifies(self, coupling: Coupling) -> bool:
+        """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
+        return self.step(coupling).certificate.certified
+
+    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
+        """Whether the loss and the certificate that compiled rounds compute at W are accurate to ``tol``."""
+        return True
+
+
+def penalty_parts(
+    penalty: Penalty, s: Array, curvatures: Array, *, pooled: bool = False
+) -> tuple[EntrywisePenalty | Penalty, Unknowns, Array | None]:
+    """The fields of a :class:`WeightProblem` for a penalty, as in :meth:`mssl.penalties.Penalty.entrywise`.
+
+    If ``pooled`` is True, all tasks have one weight vector in common.
+    """
+    ridges = penalty.ridges(s)
+    ridge = ridges if ridges.any() else None
+    if not (penalty.separable or getattr(penalty, "alpha", 1.0) == 0):
+        if pooled:
+            raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
+        return penalty, Unknowns(sparse.csr_array(sparse.diags_array(1.0 / np.sqrt(s)))), ridge
+    entrywise = penalty.entrywise(s, curvatures)
+    if pooled:  # the coupling of one vector for all tasks is a ridge
+        return entrywise.pooled(), Unknowns(sparse.csr_array(np.ones((len(s), 1)))), ridge
+    return entrywise, Unknowns(), ridge
 
 
 def value_rounding(problem: Quadratic, W: Array) -> float:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -30,15 +31,15 @@ from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
 from mssl.model.coupling import Coupling, positive_definite_inverse
-from mssl.penalties import EntrywisePenalty, Penalty
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import NEGLIGIBLE, WeightStep, conjugate_gradients
 from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.proximal import accelerated
-from mssl.solvers.quadratic import Quadratic, StepProblem
+from mssl.solvers.quadratic import Quadratic, StepProblem, WeightProblem
 
 
-@dataclass(frozen=True, eq=False)
-class ResidualProblem:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ResidualProblem(WeightProblem):
     """The aligned rows of all tasks, and the penalties on the weights.
 
     Attributes
@@ -47,39 +48,20 @@ class ResidualProblem:
         Centred and scaled features times the square roots of the row weights.
     Y : ndarray of shape (K, n)
         Centred targets times the square roots of the row weights.
-    penalty : EntrywisePenalty
-        g, if it is a sum over single weights.
-    ridges : ndarray of shape (K,)
-        The r_k.
     extra : float
         κ, the additional weight of the squared loss.
     target_means, feature_means : ndarrays of shapes (K,) and (K, d)
         Weighted means, from which the intercepts are computed.
     weight : float
         Total weight of the rows, n without row weights.
-    tied : (Penalty, ndarray of shape (K,)) or None
-        g, if it ties weights together, and the units √s of its arguments.
     """
 
     X: Array
     Y: Array
-    penalty: EntrywisePenalty
-    ridges: Array
     extra: float
     target_means: Array
     feature_means: Array
     weight: float
-    tied: tuple[Penalty, Array] | None = None
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return len(self.Y)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return int(self.X.shape[1])
 
     @property
     def is_shared(self) -> bool:
@@ -87,9 +69,14 @@ class ResidualProblem:
         return len(self.X) == 1
 
     @property
+    def ridges(self) -> Array:
+        """The r_k, (K,)."""
+        return np.zeros(len(self.Y)) if self.ridge is None else self.ridge
+
+    @property
     def unpenalised(self) -> bool:
         """Whether the weights have neither a penalty nor a ridge."""
-        return self.penalty.absent and self.tied is None and not np.any(self.ridges)
+        return not self.penalised and not self.ridges.any()
 
     def fitted(self, W: Array) -> Array:
         """X_k w_k, (K, n)."""
@@ -103,39 +90,28 @@ class ResidualProblem:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
-    compiled = None  # compiled rounds solve problems with a structure on the coefficients only
-
-    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
-        """True, since residuals are always computed from rows."""
-        return True
-
-    def certifies(self, coupling: Coupling) -> bool:
-        """Whether the gaps for a coupling bound the suboptimality."""
-        return self.step(coupling).certificate.certified
-
     def step(self, coupling: Coupling) -> StepProblem[Quadratic]:
-        """The step for a coupling of the residuals, in the units of a penalty that ties weights together."""
-        penalty, units = (self.penalty, np.ones(self.n_tasks)) if self.tied is None else self.tied
-        ridges = Coupling.diagonal_only(self.ridges / units**2)
-        return StepProblem.of(_Residuals(self, self.precision(coupling), units[:, None]), ridges, penalty)
-
-    def penalised(self, W: Array) -> float:
-        """Penalty and ridge of the weights."""
-        penalty = self.penalty.value(W) if self.tied is None else self.tied[0].value(self.tied[1][:, None] * W)
-        return penalty + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
+        """The problem in the unknowns for a coupling of the residuals. The weights have their ridges alone."""
+        ridges = self.unknowns.coupling(Coupling.diagonal_only(self.ridges))
+        return StepProblem.of(_Residuals(self, self.precision(coupling)), ridges, self.penalty)
 
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
-        return self.penalised(W) + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
+        return self.penalties(W) + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
-        return np.asarray(self.target_means - np.einsum("kd,kd->k", self.feature_means, W))
+        return np.asarray(self.target_means - np.vecdot(self.feature_means, W))
 
     @cached_property
     def gram(self) -> Array:
         """X_kᵀX_k, (K or 1, d, d)."""
         return np.matmul(self.X, self.X.transpose(0, 2, 1))
+
+    @cached_property
+    def squares(self) -> Array:
+        """The diagonals of the Grams, (K or 1, d)."""
+        return np.einsum("kdn,kdn->kd", self.X, self.X)
 
     @cached_property
     def linear(self) -> Array:
@@ -149,25 +125,29 @@ class ResidualProblem:
         top = values.max(axis=1, keepdims=True)
         return np.where(values > NEGLIGIBLE * top, values, 0.0), vectors
 
+    def divided(self, R: Array, sums: Array) -> Array:
+        """R divided by the given sums in the eigenbases of the Grams. For sums that are zero, the result is zero."""
+        vectors = self.eigen[1]
+        return np.matmul(vectors, (np.matmul(R[:, None], vectors)[:, 0] * _inverse_of(sums))[:, :, None])[:, :, 0]
+
     def precision(self, coupling: Coupling) -> sparse.csr_array:
         """A = ηΩ + κI."""
         A = coupling.matrix
         if self.extra:
-            A = sparse.csr_array(A + self.extra * sparse.eye_array(self.n_tasks, format="csr"))
+            A = sparse.csr_array(A + self.extra * sparse.eye_array(len(self.Y), format="csr"))
         A.sort_indices()
         return A
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Best weights for a coupling of the residuals."""
         step = self.step(coupling)
-        if self.tied is not None:
-            units = self.tied[1][:, None]
-            found = accelerated(step, units * W, tol=tol, max_iter=max_iter)
-            return replace(found, W=found.W / units)
+        if not isinstance(self.penalty, EntrywisePenalty):
+            found = accelerated(step, self.unknowns.of_weights(W), tol=tol, max_iter=max_iter)
+            return replace(found, W=self.unknowns.weights(found.W))
         A, certificate = step.loss.related, self.certificate(coupling, step)
         assert A is not None
-        if not self.penalty.absent:
-            W, run, certified = self.penalty.allowed(W), _sweeps(self, A), self.penalty.convex
+        if self.penalised:
+            W, run, certified = self.penalty.allowed(W), _sweeps(self, self.penalty, A), self.penalty.convex
 
             def jump(W: Array) -> None:
                 W[...] = solve_on_support(step, W, 30, max_iter)[0]
@@ -198,40 +178,40 @@ class ResidualProblem:
             U = self.project(EA)
             if not self.unpenalised:
                 return bound(W, self.ridges[:, None] * W - U, 0.5 * np.vecdot(E, EA))
-            values, vectors = self.eigen
-            known_values = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
-            along = np.matmul(vectors, (np.matmul(U[:, None], vectors)[:, 0] * known_values)[:, :, None])[:, :, 0]
-            N = self.fitted(along)
+            N = self.fitted(self.divided(U, self.eigen[0]))
             return np.inf if inverse is None else 0.5 * float(np.vdot(N, inverse @ N))
 
         return of
 
 
 class _Residuals(Quadratic):
-    """½ tr(E A Eᵀ) as a quadratic in V = √s W, for units √s of (K, 1)."""
+    """½ tr(E A Eᵀ) as a quadratic in the unknowns V."""
 
-    def __init__(self, problem: ResidualProblem, A: sparse.csr_array, units: Array) -> None:
-        self.problem, self.A, self.related, self.units = problem, A, A, units
+    def __init__(self, problem: ResidualProblem, A: sparse.csr_array) -> None:
+        self.problem, self.A, self.related, self.unknowns = problem, A, A, problem.unknowns
         YA = np.asarray(A @ problem.Y)
-        super().__init__(None, problem.project(YA) / units, 0.5 * np.vecdot(problem.Y, YA), by_rows=True)
+        linear, constants = self.unknowns.gradient(problem.project(YA)), 0.5 * np.vecdot(problem.Y, YA)
+        super().__init__(None, linear, constants, by_rows=True)
 
     def product(self, V: Array) -> Array:
         """The Hessian times V."""
-        return self.problem.project(self.A @ self.problem.fitted(V / self.units)) / self.units
+        fitted = self.problem.fitted(self.unknowns.weights(V))
+        return self.unknowns.gradient(self.problem.project(self.A @ fitted))
 
     def gradient(self, W: Array) -> Array:
         """The products of the features with −EA."""
-        return -self.problem.project(self.A @ self.problem.related(W / self.units)) / self.units
+        E = self.problem.related(self.unknowns.weights(W))
+        return self.unknowns.gradient(-self.problem.project(self.A @ E))
 
     def task_values(self, W: Array) -> Array:
         """½ e_k · (EA)_k."""
-        E = self.problem.related(W / self.units)
+        E = self.problem.related(self.unknowns.weights(W))
         return np.asarray(0.5 * np.vecdot(E, self.A @ E))
 
     @cached_property
     def diagonal(self) -> Array:
         """A_kk |x_kj|²."""
-        return self.A.diagonal()[:, None] * np.einsum("kdn,kdn->kd", self.problem.X, self.problem.X)
+        return self.A.diagonal()[:, None] * self.problem.squares
 
     def gram_of(self, k: int, features: Mask) -> Array:
         """A_kk times the Gram of some features."""
@@ -246,11 +226,13 @@ class _Residuals(Quadratic):
         return np.asarray(self.A[used][:, used].toarray()[np.ix_(places, places)] * (columns @ columns.T))
 
 
-def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
+def _sweeps(
+    problem: ResidualProblem, penalty: EntrywisePenalty, A: sparse.csr_array
+) -> Callable[[Array, int, float], tuple[int, float]]:
     """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float), None, 0.0)
-    X, ridges, form = problem.X, problem.ridges, (graph, problem.penalty.kernel)
-    d, n = problem.n_features, problem.Y.shape[1]
+    X, ridges, form = problem.X, problem.ridges, (graph, penalty.kernel)
+    d, n = X.shape[1:]
     fits = 8 * len(X) * d * d <= default_memory_limit()
     kernel: Callable[..., tuple[int, float]]
     kept: tuple[Callable[[Array], Array], ...]  # initial values of the arrays that the kernel updates with W
@@ -261,7 +243,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
         kernel = partial(aligned_sweeps, X, problem.gram, ridges, form)
         kept = (lambda W: np.matmul(problem.gram, W[:, :, None])[:, :, 0], problem.related)
     else:
-        kernel = partial(feature_sweeps, X, np.einsum("kdn,kdn->kd", X, X), ridges, form)
+        kernel = partial(feature_sweeps, X, problem.squares, ridges, form)
         kept = (problem.related,)
     return lambda W, n_sweeps, enough: kernel(
         W, *(np.ascontiguousarray(made(W)) for made in kept), n_sweeps, float(enough)
@@ -274,29 +256,29 @@ def _inverse(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array],
     For dependent features it gives the weights of smallest norm.
     """
     r = problem.ridges[:, None]
-    if problem.n_features > problem.Y.shape[1] and not problem.is_shared:
-        diagonal = A.diagonal()[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + r
+    if problem.X.shape[1] > problem.X.shape[2] and not problem.is_shared:
+        diagonal = A.diagonal()[:, None] * problem.squares + r
         return lambda R: R / np.where(diagonal > 0, diagonal, 1.0)
     values, vectors = problem.eigen
     if not problem.is_shared:
         sums = A.diagonal()[:, None] * values + r
-        inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
-        return lambda R: np.matmul(vectors, (np.matmul(R[:, None], vectors)[:, 0] * inverse)[:, :, None])[:, :, 0]
+        return lambda R: problem.divided(R, sums)
     # With V = √r W the map is symmetric: (√r⁻¹ A √r⁻¹) V G + V.
     root = np.where(r > 0, np.sqrt(r), 1.0)
     task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
-    sums = task_values[:, None] * values + (r > 0)
-    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+    inverse = _inverse_of(task_values[:, None] * values + (r > 0))
     return lambda R: T @ ((T.T @ (R / root) @ vectors[0]) * inverse) @ vectors[0].T / root
+
+
+def _inverse_of(sums: Array) -> Array:
+    return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
 
 
 def make_residual_problem(
     data: TaskData,
     design: Design,
-    penalty: EntrywisePenalty | Array,
-    ridges: Array,
+    parts: tuple[Any, ...],
     *,
-    tied: tuple[Penalty, Array] | None = None,
     extra: float = 0.0,
     intercept: bool = True,
     unknown: Array | None = None,
@@ -309,12 +291,8 @@ def make_residual_problem(
         All tasks. Row i of every task must be the same occasion.
     design : Design
         Their centred and scaled features.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array holds ℓ1 strengths.
-    ridges : ndarray of shape (K,)
-        Ridge strengths.
-    tied : (Penalty, ndarray of shape (K,)), optional
-        A penalty that ties weights together, and the units of its arguments.
+    parts : tuple
+        The penalty, the unknowns and the ridges of :class:`WeightProblem`.
     extra : float
         κ.
     intercept : bool
@@ -338,15 +316,13 @@ def make_residual_problem(
         rows = np.concatenate([rows, np.zeros((*rows.shape[:2], K))], axis=2)
         targets = np.concatenate([targets, unknown], axis=1)
     problem = ResidualProblem(
+        *parts,
         X=np.ascontiguousarray(rows),
         Y=targets,
-        penalty=EntrywisePenalty.of(penalty, (K, d)),
-        ridges=ridges,
         extra=extra,
         target_means=means,
         feature_means=np.broadcast_to(centres, (K, d)),
         weight=total,
-        tied=tied,
     )
     if problem.unpenalised and freedom <= d:
         raise ParameterError(

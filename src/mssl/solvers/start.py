@@ -46,10 +46,9 @@ from scipy.special import digamma, zeta
 
 from mssl._typing import Array
 from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING
-from mssl.solvers.quadratic import LARGE, Quadratic
+from mssl.solvers.quadratic import LARGE, Quadratic, WeightProblem
 
 if TYPE_CHECKING:
-    from mssl.solvers.alternation import WeightProblem
     from mssl.structures.base import Structure, StructureScale
 
 # Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: with 1e-3 the fourth

@@ -8,14 +8,13 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from mssl._typing import Array
 from mssl._validation import refused, warn
 from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, Unknowns, WeightStep
+from mssl.penalties import EntrywisePenalty
+from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
 from mssl.solvers.linear import (
@@ -25,7 +24,15 @@ from mssl.solvers.linear import (
     solve_exactly,
 )
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, value_rounding
+from mssl.solvers.quadratic import (
+    MANY_FEATURES,
+    MOST_UNKNOWNS,
+    SMALL,
+    Quadratic,
+    StepProblem,
+    WeightProblem,
+    value_rounding,
+)
 
 # Safeguard: limit of the iterations in all Newton steps of one weight step. Usual weight steps take several hundred.
 _INNER_BUDGET = 20_000
@@ -84,6 +91,9 @@ def kind_of(problem: Problem) -> str:
 
 def choose(problem: Problem, name: str = "auto") -> Rule:
     """The solver with the given name; for "auto", the cheapest solver that can take the step."""
+    if name == "admm":
+        warn("solver='admm' is removed, and 'auto' takes its place. The name becomes an error in 0.3.", FutureWarning)
+        name = "auto"
     kind = kind_of(problem)
     able = [rule for rule in RULES if kind in rule.costs]
     if name == "auto":
@@ -151,40 +161,25 @@ def _lost_digits(loss: Quadratic, W: Array) -> bool:
     return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
 
 
-@dataclass(frozen=True, eq=False)
-class CoefficientProblem:
-    """A loss and a penalty on the weights, for structures on the coefficients.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CoefficientProblem(WeightProblem):
+    """A loss and a penalty on the weights, for structures on the coefficients. In a step, ridges are in the coupling.
 
     Attributes
     ----------
     source : Quadratic or GLMLoss
         The loss as a function of the weights, noise precisions included.
-    penalty : EntrywisePenalty or Penalty
-        The penalty as a function of the unknowns.
-    unknowns : Unknowns
-        The weights themselves, the weights in units of the noise (for penalties that tie the tasks together), or one
-        weight vector for all tasks.
     solver : str
         A name in :data:`RULES`. For losses other than least squares, it solves the quadratic steps.
-    ridge : ndarray of shape (K,) or None
-        Ridge strengths r_k of the weights. In a step they are part of the coupling.
     """
 
     source: Quadratic | GLMLoss
-    penalty: EntrywisePenalty | Penalty
-    unknowns: Unknowns
     solver: str = "auto"
-    ridge: Array | None = None
 
     @cached_property
     def loss(self) -> Quadratic | GLMLoss:
         """The loss as a function of the unknowns."""
         return self.source.of_unknowns(self.unknowns)
-
-    @property
-    def penalised(self) -> bool:
-        """Whether there is any penalty besides a ridge."""
-        return not (isinstance(self.penalty, EntrywisePenalty) and self.penalty.absent)
 
     @cached_property
     def rule(self) -> Rule:
@@ -217,17 +212,12 @@ class CoefficientProblem:
         coupling = coupling if self.ridge is None else replace(coupling, ridge=self.ridge)
         return StepProblem(self.loss, self.unknowns.coupling(coupling), self.penalty)
 
-    def certifies(self, coupling: Coupling) -> bool:
-        """Whether the gaps for a coupling bound the suboptimality."""
-        return self.step(coupling).certificate.certified
-
     def value(self, W: Array) -> float:
         """Loss plus penalty and ridge."""
         loss, V = self.loss, self.unknowns.of_weights(W)
         if isinstance(loss, Quadratic) and _lost_digits(loss, V):
             loss = loss.on_rows()
-        ridge = 0.0 if self.ridge is None else 0.5 * float(self.ridge @ np.vecdot(W, W))
-        return loss.value(V) + self.penalty.value(V) + ridge
+        return loss.value(V) + self.penalties(W)
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
         """Whether Grams are accurate enough for the loss at W and for a certificate within ``tol``."""
@@ -307,55 +297,3 @@ class CoefficientProblem:
         finite = np.isfinite(model.diagonal).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
         target = solve_exactly(StepProblem(model, coupling, problem.penalty), tol=0.0) if finite else None
         return 0.0 if target is None else max(float(np.vdot(G, V - target.W)), 0.0)
-
-
-def coefficient_problem(
-    loss: Quadratic | GLMLoss,
-    penalty: Penalty | EntrywisePenalty | Array,
-    *,
-    noise_precisions: Array | None = None,
-    curvatures: Array | None = None,
-    solver: str = "auto",
-    pooled: bool = False,
-) -> CoefficientProblem:
-    """The weight step's problem for a loss and a penalty.
-
-    Parameters
-    ----------
-    loss : Quadratic or GLMLoss
-        The loss, noise precisions included.
-    penalty : Penalty, EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array holds ℓ1 strengths.
-    noise_precisions : ndarray of shape (K,), optional
-        The s_k, which determine the units of the penalty; default ones.
-    curvatures : ndarray of shape (K, d), optional
-        As in :meth:`mssl.penalties.Penalty.entrywise`; default ones.
-    solver : str
-        A name in :data:`RULES`.
-    pooled : bool
-        Whether all tasks have one weight vector in common.
-    """
-    if solver == "admm":
-        warn("solver='admm' is removed, and 'auto' takes its place. The name becomes an error in 0.3.", FutureWarning)
-        solver = "auto"
-    if isinstance(loss, Quadratic) and not loss.formed:
-        loss = loss.replaced()  # the copy forms its own Grams, so that a fit does not depend on earlier fits
-    K, shape = loss.n_tasks, (loss.n_tasks, loss.n_features)
-    s, ridge = np.ones(K) if noise_precisions is None else noise_precisions, None
-    unknowns = Unknowns(
-        sparse.csr_array(np.ones((K, 1))) if pooled else None
-    )  # one vector for all: the coupling is a ridge
-    if isinstance(penalty, Penalty):
-        ridges = penalty.ridges(s)
-        ridge = ridges if ridges.any() else None
-        if getattr(penalty, "alpha", 1.0) == 0 and not penalty.separable:
-            penalty = np.zeros(K)
-        elif penalty.separable:
-            penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
-        elif pooled:
-            raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
-        else:
-            units = Unknowns(sparse.csr_array(sparse.diags_array(1.0 / np.sqrt(s))))
-            return CoefficientProblem(loss, penalty, units, solver, ridge)
-    entrywise = EntrywisePenalty.of(penalty, shape)
-    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver, ridge)
