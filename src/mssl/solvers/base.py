@@ -52,6 +52,43 @@ class Status(StrEnum):
         return self in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
 
 
+def bracketed_newton(
+    derivatives: Callable[[Array], tuple[Array, Array]],
+    x: Array,
+    low: Array | float = -np.inf,
+    high: Array | float = np.inf,
+    *,
+    longest: float = np.inf,
+    last: float,
+) -> Array:
+    """Minimise functions of one variable, all at once, by Newton's method with bisection.
+
+    ``derivatives`` returns the first and second derivatives at x. A step is at most ``longest``, which doubles whenever
+    it limits a step. Bisection replaces steps that leave the bracket. A step of at most ``last`` is the last one of its
+    function.
+    """
+    moving, cap = np.ones(len(x), dtype=bool), np.full(len(x), longest)
+    for _ in range(MOST_STEPS):
+        slope, curvature = derivatives(x)
+        low, high = np.where(slope < 0, x, low), np.where(slope > 0, x, high)
+        endless = np.where(slope == 0, 0.0, np.copysign(np.inf, -slope))
+        with np.errstate(over="ignore"):
+            step = np.divide(-slope, curvature, out=endless, where=curvature > 0)
+        capped = np.abs(step) > cap
+        after = x + np.where(capped, np.copysign(cap, step), step)
+        cap = np.where(capped, 2 * cap, cap)
+        ends = ~capped & (np.abs(step) <= last)
+        outside = ((after <= low) | (after >= high)) & ~ends
+        # A bracket without a second edge cannot be halved; such a step is below rounding.
+        after = np.where(outside, np.where(np.isfinite(high - low), (low + high) / 2, x), after)
+        moved = np.where(moving, after, x)
+        moving &= ~(ends | (np.abs(after - x) <= min(last, ROUNDING) * (1.0 + np.abs(x))))
+        x = moved
+        if not moving.any():
+            break
+    return x
+
+
 class Solver(BaseEstimator):
     """Settings of the computation: the solver of the weight step, the starts and the memory.
 

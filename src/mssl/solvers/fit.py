@@ -22,7 +22,7 @@ from mssl._validation import check_array, check_number, check_whole_number, fini
 from mssl.data.design import Design
 from mssl.data.inputs import check_sizes
 from mssl.data.layouts import TaskData, check_target_sizes
-from mssl.exceptions import DataError, ParameterError
+from mssl.exceptions import ParameterError
 from mssl.kernels.threads import threads_for
 from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
@@ -35,7 +35,6 @@ from mssl.solvers.quadratic import KeptLoss, Quadratic, WeightProblem, make_quad
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     SingleFits,
-    Spectra,
     diagonal_start,
     mean_variance,
     moderated_noise,
@@ -49,7 +48,6 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
 
 _FOURTH_POWERS = (1e-76, 1e76)  # range of unscaled features, whose fourth powers doubles can represent
-_WORST_DISPERSION = 1e30  # safeguard: single fits whose dispersion exceeds this did not come near the targets
 # Smallest factor of a penalty, which features get whose factor is 0. It leaves their weights practically free.
 _FREE = 1e-4
 _FORBIDDING = 1e6  # a λ at which every graph is empty: on the correlation scale 1 is enough
@@ -108,41 +106,26 @@ class Gaps(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(SingleFits):
     """The prepared data: all quantities that depend on neither structure nor penalty.
 
     Attributes
     ----------
-    base : Quadratic
-        The loss with all noise precisions 1. For losses other than least squares, it is the second-order approximation
-        near the fit.
-    noise, signal, sampling : ndarrays of shape (K,)
-        Noise variance, signal variance and sampling variance of a coefficient, task by task.
     mean_variance : float
         τ², 0 without a shared mean.
-    spectra : Spectra or None
-        Single-task spectra; None for structures that need no start.
     rows : GLMRows or None
         The data themselves, for losses other than least squares.
-    near : ndarray of shape (K, d) or None
-        Weights of the single-task fits, from which the start continues.
     unit : float
         The number by which the targets were divided.
     gaps : Gaps or None
         The missing targets, if residuals are related across tasks.
     """
 
-    base: Quadratic
-    noise: Array
-    signal: Array
-    sampling: Array
     mean_variance: float
-    spectra: Spectra | None
     settings: Settings
     design: Design
-    data: TaskData | None = None
-    rows: GLMRows | None = None
-    near: Array | None = None
+    data: TaskData | None
+    rows: GLMRows | None
     unit: float = 1.0
     gaps: Gaps | None = None
 
@@ -186,8 +169,8 @@ class Prepared:
             diagonal = structure.diagonal(StructureScale(problem.weight, np.where(v > 0, v, np.inf), self.sampling))
             # A task without variation has zero weights at any γ.
             return gamma_max((structure.strength * diagonal + problem.extra)[:, None] * problem.linear, s)
-        gradient = self.base.linear if self.rows is None else self.rows.null_gradient()
-        return gamma_max(s[:, None] * gradient, s)
+        loss = self.base.scaled(s) if self.rows is None else GLMLoss(self.rows, s)
+        return gamma_max(loss.at_zero()[0], s)
 
 
 def prepare(
@@ -223,32 +206,17 @@ def prepare(
     freedom = data.weight_sums() - float(intercept)
     if given is not None and not needs_start and not settings.shared_mean:
         base = base if rows is None else rows.null_quadratic()
-        fits = SingleFits(base, None, given, np.ones(K), np.ones(K))
+        fits = SingleFits(base, None, given, np.ones(K), np.ones(K), None)
     elif rows is None:
         spectra = spectra_of(base, freedom)
         noise, signal = variance_components(spectra, given)
         noise = moderated_noise(spectra, noise, signal) if given is None else noise
         sampling = sampling_variances(spectra, noise, np.maximum(signal, noise / spectra.typical_value()))
-        fits = SingleFits(base, spectra, noise, signal, sampling)
+        fits = SingleFits(base, spectra, noise, signal, sampling, None)
     else:
-        fits = _near_fits(rows, freedom, given)
-    tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
-    known = (fits.base, fits.noise, fits.signal, fits.sampling, tau, fits.spectra)
-    return Prepared(*known, settings, design, data, rows, fits.W, unit)
-
-
-def _near_fits(rows: GLMRows, freedom: Array, given: Array | None) -> SingleFits:
-    """Single-task fits for a loss other than least squares."""
-    with np.errstate(all="ignore"):
         fits = linearise(rows, freedom, given)
-    finite_all = all(np.isfinite(np.asarray(values)).all() for values in fits[2:])
-    if not finite_all or float(fits.noise.max()) > _WORST_DISPERSION:
-        raise DataError(
-            f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
-            f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
-            "Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
-        )
-    return fits
+    tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
+    return Prepared(**vars(fits), mean_variance=tau, settings=settings, design=design, data=data, rows=rows, unit=unit)
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:

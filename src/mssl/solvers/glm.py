@@ -42,6 +42,7 @@ from mssl._validation import warn
 from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
+from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
@@ -55,6 +56,7 @@ from mssl.solvers.base import (
     SMALLEST_GAIN,
     Unknowns,
     WeightStep,
+    bracketed_newton,
 )
 from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, make_quadratic
@@ -80,6 +82,7 @@ _SETTLED = 0.2  # the rounds end when no signal variance changes by more than th
 _PLENTY = 10.0
 _CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
 _EXACT = 1e-8  # gap of a ridge fit, relative to the loss, if its residuals estimate a dispersion
+_WORST_DISPERSION = 1e30  # safeguard: single fits whose dispersion exceeds this did not come near the targets
 # Safeguard: smallest signal variance of a ridge fit, in units of the sampling variance of a typical direction.
 _SMALLEST_SIGNAL = 1e-3
 # Prior variance, in signal variances, of a fit that is hardly shrunk. A smaller one biases the information, a larger
@@ -179,7 +182,12 @@ class GLMRows:
         closed = self.loss.balance(self.y, predictor, self.weights, starts)
         if closed is not None:
             return closed
-        return _newton_intercepts(self, predictor, np.zeros(self.design.n_tasks) if start is None else start)
+
+        def derivatives(b: Array) -> tuple[Array, Array]:
+            return self.loss.derivative_sums(self.y, predictor + self.design.per_task(b), self.weights, starts)
+
+        start = np.zeros(self.design.n_tasks) if start is None else start
+        return bracketed_newton(derivatives, start, longest=_LONGEST_MOVE, last=_LAST_STEP)
 
     def working(self, predictor: Array, eta: Array, *, observed: bool = False) -> tuple[Array, Array]:
         """Weights c and targets z of the quadratic that agrees with the loss to second order at η."""
@@ -211,11 +219,6 @@ class GLMRows:
         predictor = np.zeros(len(self.y))
         return self.working_quadratic(predictor, self.best_intercepts(predictor))
 
-    def null_gradient(self) -> Array:
-        """Gradient of the loss in W at the fit of intercepts alone, noise precisions 1, (K, d)."""
-        eta = self.design.per_task(self.best_intercepts(np.zeros(len(self.y))))
-        return self.design.backproject(self.weights * self.loss.gradient(self.y, eta))
-
 
 def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
     found = []
@@ -236,35 +239,6 @@ def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array
             "give them other targets too."
         )
     return y
-
-
-def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
-    """Newton's method for all intercepts at once. Bisection replaces steps that leave their bracket."""
-    design, b = rows.design, np.array(start, dtype=float)
-    low, high = np.full(len(b), -np.inf), np.full(len(b), np.inf)
-    cap = np.full(len(b), _LONGEST_MOVE)
-    for _ in range(MOST_STEPS):
-        eta = predictor + design.per_task(b)
-        slope, curve = rows.loss.derivative_sums(rows.y, eta, rows.weights, design.offsets[:-1])
-        low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = np.where(slope == 0, 0.0, -slope / curve)
-        capped = ~(np.abs(step) <= cap)
-        step = np.where(capped, -np.sign(slope) * cap, step)
-        cap = np.where(capped, 2 * cap, cap)
-        new = b + step
-        # A Newton step squares the error, and the loss depends on the square of that: a further step gains nothing.
-        last = ~capped & (np.abs(step) <= _LAST_STEP)
-        outside = ((new <= low) | (new >= high)) & ~last
-        # A bracket without a second edge cannot be halved; such a step is below rounding.
-        bounded = np.isfinite(low) & np.isfinite(high)
-        middle = 0.5 * (np.where(bounded, low, b) + np.where(bounded, high, b))
-        new = np.where(outside, middle, new)
-        stuck = outside & (np.abs(new - b) <= 1e-15 * (1.0 + np.abs(b)))
-        b = new
-        if np.all(last | stuck):
-            break
-    return b
 
 
 class GLMLoss:
@@ -475,6 +449,7 @@ def _search(
     return None, False, 0.0, _LONGEST_MOVE
 
 
+@np.errstate(all="ignore")  # if numbers overflow, an error is raised at the end
 def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     """The quadratic approximation of the loss at single-task ridge fits, with the variances of the tasks.
 
@@ -504,8 +479,23 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     if noise is None:
         level = _pearson(rows, point, spectra, level, signal)
         level, signal = variance_components(spectra, level)
-    fits = SingleFits(base, spectra, level, signal, level, W)
-    return fits._replace(sampling=_sampling(rows, fits, spectra, W, typical, plenty))
+    # A fit that is shrunk for prediction has predictors that are too small. They overstate the information in the data,
+    # for labels several times. The sampling variances therefore come from a fit whose prior is wide. With many rows,
+    # the present fit gives the same result. With fewer rows than features, the sampling variance of a direction that
+    # the data determine is n/d times that of a typical direction at the fit of intercepts alone.
+    seen, near = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features), spectra
+    wide = _WIDE * np.maximum(signal, seen * level / typical)
+    if not plenty:
+        _, point = _ridge_fit(rows, base, level, wide, W, _CLOSE)
+        near = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+    sampling = sampling_variances(near, level, wide)
+    if not np.isfinite([level, signal, sampling, *W.T]).all() or float(level.max()) > _WORST_DISPERSION:
+        raise DataError(
+            f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
+            f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
+            "Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
+        )
+    return SingleFits(base, spectra, level, signal, sampling, W)
 
 
 def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -548,21 +538,3 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     # A fit that uses nearly all degrees of freedom does not determine the noise. At least a tenth of the rows count.
     freedom = np.maximum(left, 0.1 * totals)
     return moderate(np.maximum(squares / freedom, 1e-10), freedom)
-
-
-def _sampling(rows: GLMRows, near: SingleFits, spectra: Spectra, W: Array, typical: Array, plenty: bool) -> Array:
-    """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
-
-    A fit that is shrunk for prediction has predictors that are too small. They overstate the information in the data,
-    for labels several times. The prior of this fit, and of the inverse, is therefore wide: its variance is ``_WIDE``
-    times the larger of the signal variance and the sampling variance of a direction that the data determine. With fewer
-    rows than features, the latter is n/d times the sampling variance of a typical direction (``typical`` is the
-    information in that direction, at the fit of intercepts alone). With many rows, the present fit gives the same
-    result.
-    """
-    seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
-    wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
-    if not plenty:
-        _, point = _ridge_fit(rows, near.base, near.noise, wide, W, _CLOSE)
-        spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), spectra.freedom)
-    return sampling_variances(spectra, near.noise, wide)

@@ -38,14 +38,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from mssl._typing import Array
-from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING
+from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING, bracketed_newton
 from mssl.solvers.quadratic import LARGE, Quadratic, WeightProblem
 
 if TYPE_CHECKING:
@@ -102,11 +102,45 @@ class Spectra:
         return np.where(mean > 0, mean, 1.0)
 
     @cached_property
-    def least_squares(self) -> tuple[Array, Array]:
-        """The sums of squares that least squares explain in each direction, (K, m), and the residual ones, (K,)."""
+    def rows(self) -> Array:
+        """The degrees of freedom, at least 1."""
+        return np.maximum(self.freedom, 1.0)
+
+    @cached_property
+    def least_squares(self) -> tuple[Array, Array, Array]:
+        """The sums of squares that least squares explain in each direction, (K, m), and the residual ones, (K,).
+
+        The third part is the smallest noise variance, (K,).
+        """
         explained = np.divide(self.projections**2, self.values, out=np.zeros(self.values.shape), where=self.values > 0)
         rest = self.target_squares - explained.sum(axis=1)
-        return explained, np.where(rest > ROUNDING * self.target_squares, rest, 0.0)
+        floor = np.where(self.target_squares > 0, _NOISE_FLOOR * self.target_squares / self.rows, 1.0)
+        return explained, np.where(rest > ROUNDING * self.target_squares, rest, 0.0), floor
+
+
+@dataclass(frozen=True, eq=False)
+class SingleFits:
+    """Estimates from single-task fits.
+
+    Attributes
+    ----------
+    base : Quadratic
+        The loss with all noise precisions 1. For losses other than least squares, it is the second-order approximation
+        near the fit.
+    spectra : Spectra or None
+        Single-task spectra of the base; None for structures that need no start.
+    noise, signal, sampling : ndarrays of shape (K,)
+        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
+    near : ndarray of shape (K, d) or None
+        Weights of the single-task fits, from which the start continues; None for least squares.
+    """
+
+    base: Quadratic
+    spectra: Spectra | None
+    noise: Array
+    signal: Array
+    sampling: Array
+    near: Array | None
 
 
 def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[Array, Array]:
@@ -130,56 +164,45 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     equal = grid <= grid.min(axis=0) + _FLAT
     best = np.argmin(np.where(equal, np.abs(_GRID)[:, None], np.inf), axis=0)
     signals = (best > 0) & spectra.values.any(axis=1)  # the other tasks have no signal
-    moving = signals.copy()
     inner = np.clip(best, 1, len(_GRID) - 2)
-    low, high = _GRID[inner - 1], _GRID[inner + 1]
-    point = _GRID[inner]
-    for _ in range(MOST_STEPS):
+
+    def derivatives(point: Array) -> tuple[Array, Array]:
         slope, curvature = _derivatives(spectra, np.exp(point) / typical, noise)
-        moving &= np.abs(slope) > _FLAT
-        low, high = np.where(slope < 0, point, low), np.where(slope < 0, high, point)
-        after = point - np.divide(slope, curvature, out=np.full_like(slope, np.inf), where=curvature > 0)
-        after = np.where((low <= after) & (after <= high), after, (low + high) / 2)
-        after = np.where(moving, after, point)
-        moving &= np.abs(after - point) > _FLAT
-        point = after
-        if not moving.any():
-            break
+        return np.where(signals & (np.abs(slope) > _FLAT), slope, 0.0), curvature
+
+    point = bracketed_newton(derivatives, _GRID[inner], _GRID[inner - 1], _GRID[inner + 1], last=_FLAT)
     ratio = np.where(signals, np.exp(point) / typical, 0.0)
-    variance = _noise_variance(spectra, ratio) if noise is None else noise
+    variance = _noise_variance(spectra, 1 / (1 + ratio[:, None] * spectra.values)) if noise is None else noise
     return variance, ratio * variance
 
 
-def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
-    freedom = np.maximum(spectra.freedom, 1.0)
-    floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
-    explained, rest = spectra.least_squares
-    unexplained = rest + np.sum(explained / (1 + ratio[..., None] * spectra.values), axis=-1)
-    return np.maximum(unexplained / freedom, floor)
+def _noise_variance(spectra: Spectra, left: Array) -> Array:
+    """The likeliest σ², for the shares of the explained sums of squares that a ridge fit leaves in each direction."""
+    explained, rest, floor = spectra.least_squares
+    return np.maximum((rest + (explained * left).sum(axis=-1)) / spectra.rows, floor)
 
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     """−2 log-likelihood as a function of τ²/σ²; an unknown σ² is profiled out."""
-    determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
+    seen = ratio[..., None] * spectra.values
+    determinant, left = np.log1p(seen).sum(axis=-1), 1 / (1 + seen)
     if noise is None:
-        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
-    g, q, t = spectra.values, spectra.projections, ratio[..., None]
-    return np.asarray(determinant - np.sum(t * q**2 / (1 + t * g), axis=-1) / noise)
+        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, left)) + determinant)
+    return np.asarray(determinant - (spectra.least_squares[0] * seen * left).sum(axis=-1) / noise)
 
 
 def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[Array, Array]:
     """First and second derivative of the criterion in log(τ²/σ²)."""
     seen = ratio[:, None] * spectra.values
     left = 1 / (1 + seen)
-    parts = ratio[:, None] * spectra.projections**2 * left
-    gained = np.einsum("kj,kj->k", parts, left)  # derivative of the explained sum of squares
-    bends = np.einsum("kj,kj,kj->k", parts, left, 1 - 2 * seen * left)
-    grows, slows = np.einsum("kj,kj->k", seen, left), np.einsum("kj,kj,kj->k", seen, left, left)
+    moved = seen * left**2  # the derivative of the shares that a ridge fit explains
+    gained, grows = spectra.least_squares[0] * moved, (seen * left).sum(axis=1)
+    first, second = gained.sum(axis=1), (gained * (2 * left - 1)).sum(axis=1)
     if noise is not None:
-        return grows - gained / noise, slows - bends / noise
-    freedom, variance = np.maximum(spectra.freedom, 1.0), _noise_variance(spectra, ratio)
-    share = spectra.freedom / freedom / variance
-    return grows - share * gained, slows - share * (bends + gained**2 / (freedom * variance))
+        return grows - first / noise, moved.sum(axis=1) - second / noise
+    variance = _noise_variance(spectra, left)
+    share = spectra.freedom / spectra.rows / variance
+    return grows - share * first, moved.sum(axis=1) - share * (second + first**2 / (spectra.rows * variance))
 
 
 def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -198,7 +221,7 @@ def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
     :math:`\sigma_k^2 / s^2(y_k)`, which do not depend on the units of the targets, are therefore moderated
     (:func:`moderate`): the fewer degrees of freedom a share has, the more it is shrunk towards a common value.
     """
-    total = spectra.target_squares / np.maximum(spectra.freedom, 1.0)
+    total = spectra.target_squares / spectra.rows
     varies = total > 0
     share = np.divide(noise, total, out=np.ones_like(noise), where=varies)
     freedom = np.where(varies, residual_freedom(spectra, noise, signal), 0.0)
@@ -479,26 +502,3 @@ def _trigamma_inverse(value: float) -> float:
     """The h with ψ'(h) = value; the bracket follows from 1/h < ψ'(h) < 1/h + 1/h²."""
     high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
     return float(brentq(lambda h: zeta(2, h) - value, 0.5 / value, 2 * high))
-
-
-class SingleFits(NamedTuple):
-    """Estimates from single-task fits.
-
-    Attributes
-    ----------
-    base : Quadratic
-        The second-order approximation of the loss at these fits, with noise precisions 1.
-    spectra : Spectra or None
-        The spectra of the base.
-    noise, signal, sampling : ndarrays of shape (K,)
-        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
-    W : ndarray of shape (K, d) or None
-        Weights of the fits; None for least squares, whose base does not depend on them.
-    """
-
-    base: Quadratic
-    spectra: Spectra | None
-    noise: Array
-    signal: Array
-    sampling: Array
-    W: Array | None = None
