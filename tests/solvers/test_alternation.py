@@ -16,7 +16,7 @@ from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
-from mssl.solvers.alternation import Record, alternate, verdict
+from mssl.solvers.alternation import Alternation, Record, verdict
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.fit import Settings, fit_prepared, prepare, start
 from mssl.solvers.weights import CoefficientProblem
@@ -41,6 +41,11 @@ def begin(data, structure, gamma=0.0, **options):
     problem = prepared.problem(L1(gamma * prepared.gamma_max()))
     scale, W = start(prepared, structure, problem)
     return (problem, structure, scale, W, structure.initial(scale)), {"mean_variance": prepared.mean_variance}
+
+
+def alternate(problem, structure, scale, W, step, *, ready=False, **options):
+    """The fit of an alternation with these options."""
+    return Alternation(problem, structure, scale, **options).fit(W, step, ready=ready)
 
 
 def falls(result, rounding=1e-12):

@@ -356,9 +356,9 @@ def test_momentum_of_any_size_descends_to_a_certified_point(
     prepared = prepare(read_tasks(X, y, tasks=tasks), Gaussian(), Settings(shared_mean=mean))
     structure, weights = SparsePrecision(0.02), prepared.problem(L1(1.0))
     frame, W = start(prepared, structure, weights)
-    begin = (weights, structure, frame, W, structure.initial(frame))
+    begin, step = (weights, structure, frame), structure.initial(frame)
     monkeypatch.setattr(alternating, "momentum_share", lambda _: share)
-    fit = alternating.alternate(*begin, mean_variance=mean, tol=1e-8, max_iter=500)
+    fit = alternating.Alternation(*begin, mean_variance=mean, tol=1e-8, max_iter=500).fit(W, step)
     values = [record.objective for record in fit.history]
     assert fit.status is Status.CONVERGED
     assert [record.iteration for record in fit.history] == list(range(1, len(values) + 1))

@@ -111,21 +111,9 @@ class FitResult:
         return f"{self.status} (relative gap {self.relative_gap:.2e} after {len(self.history)} rounds)"
 
 
-def alternate(
-    problem: WeightProblem,
-    structure: Structure,
-    scale: StructureScale,
-    W: Array,
-    step: StructureStep,
-    *,
-    mean_variance: float = 0.0,
-    tol: float = 1e-6,
-    max_iter: int = 200,
-    max_inner: int = 2000,
-    monitor: Callable[[Record], bool] | None = None,
-    ready: bool = False,
-) -> FitResult:
-    """Minimise F over the weights and the structure, starting at given values.
+@dataclass(eq=False)
+class Alternation:
+    """Minimise F over the weights and the structure.
 
     Parameters
     ----------
@@ -135,8 +123,6 @@ def alternate(
         What relates the tasks.
     scale : StructureScale
         The structure's constants.
-    W, step : ndarray of shape (K, d) and StructureStep
-        The start.
     mean_variance : float
         τ² of the shared mean; 0 for none.
     tol : float
@@ -146,31 +132,29 @@ def alternate(
         learned may take as many iterations as all rounds of a learned one.
     monitor : callable, optional
         Function that is called with the record of each round. The alternation stops when it returns True.
-    ready : bool
-        Whether the weights already are the best ones for the given Ω. The first round then updates Ω.
     """
-    rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
-    if not structure.learned:
-        return rounds.only(W, step, max_iter)
-    if structure.compiled and problem.compiled is not None and step.covariance is not None:
-        return rounds.compiled(problem.compiled, W, step, max_iter, ready)
-    return rounds.alternate(W, step, max_iter, ready)
-
-
-@dataclass(eq=False)
-class _Rounds:
-    """The rounds of one fit, and their records."""
 
     problem: WeightProblem
     structure: Structure
     scale: StructureScale
-    mean_variance: float
-    tol: float
-    max_inner: int
-    monitor: Callable[[Record], bool] | None
-    history: list[Record] = field(default_factory=list)
-    began: float = field(default_factory=perf_counter)
-    unreachable: float = 0.0  # structure steps made no progress below this gap; no further step is tried there
+    mean_variance: float = 0.0
+    tol: float = 1e-6
+    max_iter: int = 200
+    max_inner: int = 2000
+    monitor: Callable[[Record], bool] | None = None
+
+    def fit(self, W: Array, step: StructureStep, *, ready: bool = False) -> FitResult:
+        """Fit from the weights ``W`` and the task precision ``step``.
+
+        If ``ready`` is True, the weights already are the best ones for this Ω, and the first round updates Ω.
+        """
+        self.history: list[Record] = []
+        self.began = perf_counter()
+        self.unreachable = 0.0  # structure steps made no progress below this gap; no further step is tried there
+        if not self.structure.learned:
+            return self._only(W, step)
+        loss = self.problem.compiled if self.structure.compiled and step.covariance is not None else None
+        return self._rounds(W, step, self.max_iter, ready) if loss is None else self._compiled(loss, W, step, ready)
 
     def _at(self, point: Point, status: Status) -> FitResult:
         return self._ended(point.W, point.step, point.mean, point.objective, status)
@@ -180,11 +164,11 @@ class _Rounds:
         gap, intercepts = self.history[-1].relative_gap, self.problem.intercepts(W)
         return FitResult(W, intercepts, step, mean, status, objective, gap, self.history, self.scale)
 
-    def only(self, W: Array, step: StructureStep, max_iter: int) -> FitResult:
+    def _only(self, W: Array, step: StructureStep) -> FitResult:
         """Fit the weights for a given Ω, which takes one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
-        size, remaining = max(1.0, abs(first.loss)), max(max_iter // PATIENCE, 1) * self.max_inner
+        size, remaining = max(1.0, abs(first.loss)), max(self.max_iter // PATIENCE, 1) * self.max_inner
         while True:
             weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
@@ -209,10 +193,10 @@ class _Rounds:
             )
         return self._at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
-    def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
-        """Run the rounds of :meth:`alternate` in compiled calls, which avoids Python's overhead in small problems.
+    def _compiled(self, loss: TaskLoss, W: Array, step: StructureStep, ready: bool) -> FitResult:
+        """Make the rounds of :meth:`_rounds` in compiled calls, which avoids Python's overhead in small problems.
 
-        If a step fails, :meth:`alternate` continues, which has more ways to recover.
+        If a step fails, :meth:`_rounds` continues, which has more ways to recover.
         """
         L, e = self.structure.prices(self.scale)
         variances, strengths = plain(self.scale.variances), (self.structure.strength, self.mean_variance)
@@ -225,22 +209,18 @@ class _Rounds:
             known=step.warm is not None,
             max_inner=self.max_inner,
         )
-        while True:
+        stop, status, ended, left = False, None, None, self.max_iter
+        while left and not (stop or status or ended == BROKE):
             # The first 2 * PATIENCE rounds cannot stall. After them, the status is checked in every round.
             n = 1 if self.monitor is not None else max(1, 2 * PATIENCE - len(self.history))
-            ended, table = rounds.run(min(n, max_iter - len(self.history)))
-            stop, status, now = False, None, perf_counter()
+            ended, table = rounds.run(min(n, left))
+            began, self.began = self.began, perf_counter()
             for objective, gap_weights, gap, edges in table:
-                stop = self._append(objective, gap_weights, gap, int(edges), (now - self.began) / len(table))
-            self.began = now
-            if table:
-                status = verdict(self.history, self.tol)
+                stop = self._append(objective, gap_weights, gap, int(edges), (self.began - began) / len(table))
+            status = verdict(self.history, self.tol) if table else None
             if ended == LIMIT and status is None:
                 status = Status.STALLED
-            if status is not None or stop or len(self.history) >= max_iter:
-                break
-            if ended == BROKE:
-                break
+            left = self.max_iter - len(self.history)
         found, objective = step, np.inf
         if self.history:
             _, objective, value, gap, log_determinant, known = rounds.facts.tolist()
@@ -250,16 +230,15 @@ class _Rounds:
                 found = self.structure.found(self.scale, found, log_determinant)
         coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
         doubted = status in (Status.STALLED, Status.DIVERGED)
-        if len(self.history) < max_iter and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):
+        if left and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):
             # Compiled rounds use Grams alone. If these are not accurate enough, neither are F and its certificate.
-            remaining = max_iter - len(self.history)
             self.history.clear()
-            return self.alternate(W, step, remaining, ready)
-        if ended == BROKE and status is None and not stop and len(self.history) < max_iter:
-            return self.alternate(rounds.W, found, max_iter, ready or bool(self.history))
+            return self._rounds(W, step, left, ready)
+        if ended == BROKE and left and not (stop or status):
+            return self._rounds(rounds.W, found, self.max_iter, ready or bool(self.history))
         return self._ended(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
 
-    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
+    def _rounds(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> FitResult:
         """Alternate weight steps and structure steps; return the last point that did not raise F, and its status."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, change_of_precision, idle, careful = _Momentum(), np.inf, 0, False

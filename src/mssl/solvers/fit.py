@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
 from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
-from mssl.solvers.alternation import FitResult, Record, alternate
+from mssl.solvers.alternation import Alternation, FitResult, Record
 from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows, linearise
 from mssl.solvers.quadratic import KeptLoss, Quadratic, WeightProblem, make_quadratic, penalty_parts
@@ -286,24 +286,15 @@ def fit_prepared(
         warm = None if warm is None or warm.W.shape != W.shape else warm
         if warm is not None:
             W, step = warm.W, warm.structure if structure.learned else step
-        begin = partial(
-            alternate,
-            problem,
-            structure,
-            scale,
-            mean_variance=tau,
-            tol=settings.tol,
-            max_iter=settings.max_iter,
-            max_inner=settings.max_inner,
-            monitor=monitor,
-        )
+        limits = settings.tol, settings.max_iter, settings.max_inner
+        alternation = Alternation(problem, structure, scale, tau, *limits, monitor)
         with np.errstate(over="ignore", invalid="ignore"):  # an F that is not finite ends the rounds with a status
-            results = [begin(W, step, ready=warm is not None or bool(W.any()))]
+            results = [alternation.fit(W, step, ready=warm is not None or bool(W.any()))]
             for k in range(settings.n_starts - 1 if structure.learned and structure.joint else 0):
                 # The first further start has a common precision for all tasks, the others have smaller precisions.
                 diagonal = step.precision.diagonal()
                 other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
-                results.append(begin(W, StructureStep(diagonal_matrix(other), diagonal_matrix(1 / other)), ready=False))
+                results.append(alternation.fit(W, StructureStep(diagonal_matrix(other), diagonal_matrix(1 / other))))
         result = min(results, key=lambda fit: fit.objective if np.isfinite(fit.objective) else np.inf)
     if result.status is Status.CONVERGED and not problem.certifies(structure.couple(result.structure)):
         return replace(result, status=Status.STATIONARY)
