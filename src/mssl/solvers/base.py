@@ -52,6 +52,7 @@ class Status(StrEnum):
         return self in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # bisection replaces steps without a limit
 def bracketed_newton(
     derivatives: Callable[[Array], tuple[Array, Array]],
     x: Array,
@@ -72,8 +73,7 @@ def bracketed_newton(
         slope, curvature = derivatives(x)
         low, high = np.where(slope < 0, x, low), np.where(slope > 0, x, high)
         endless = np.where(slope == 0, 0.0, np.copysign(np.inf, -slope))
-        with np.errstate(over="ignore"):
-            step = np.divide(-slope, curvature, out=endless, where=curvature > 0)
+        step = np.divide(-slope, curvature, out=endless, where=curvature > 0)
         capped = np.abs(step) > cap
         after = x + np.where(capped, np.copysign(cap, step), step)
         cap = np.where(capped, 2 * cap, cap)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,18 @@ def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None) -> 
     return np.asarray((matrix + matrix.T) / 2)
 
 
-def edge_range(n_tasks: int) -> str:
-    """The edges that ``n_tasks`` tasks can have, as part of an error message."""
-    return f"it is out of range: an edge joins two different numbers from 0 to {n_tasks - 1}, one for each task"
+def is_pair(edge: Any) -> bool:
+    """Whether an edge is given as two tasks."""
+    return isinstance(edge, tuple | list | np.ndarray) and len(edge) == 2
+
+
+def edge_ends(edge: Any, n_tasks: int, name: str) -> tuple[int, int]:
+    """The positions of the two tasks that an edge joins. Errors name the edge."""
+    inside = is_pair(edge) and all(isinstance(end, Real) and end in range(n_tasks) for end in edge)
+    if not inside or edge[0] == edge[1]:
+        numbers = f"two different numbers from 0 to {n_tasks - 1}, one for each task"
+        raise refused(name, edge, f"it is out of range: an edge joins {numbers}")
+    return int(edge[0]), int(edge[1])
 
 
 @dataclass(frozen=True, eq=False)

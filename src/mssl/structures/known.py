@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mssl._typing import Array, Mask
-from mssl._validation import check_number, finite, refused, shown
+from mssl._validation import check_number, refused, shown
 from mssl.exceptions import ParameterError
-from mssl.structures.base import edge_list, edge_range, numeric
+from mssl.structures.base import edge_ends, edge_list, is_pair, numeric, symmetric
 
 
 @dataclass(eq=False, repr=False)
@@ -101,17 +101,13 @@ def known_edges(edges: Any) -> KnownEdges:
 
 
 def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
-    if not _is_pair(edge):
+    if not is_pair(edge):
         raise refused("KnownEdges: an edge", edge, "give pairs of tasks")
     unknown = [name for name in edge if not isinstance(name, Hashable) or name not in places]
     if unknown:
         names = ", ".join(map(repr, list(places)[:10])) + (" …" if len(places) > 10 else "")
         raise refused("KnownEdges: an end of an edge", unknown[0], f"it is not a task of these data, which are {names}")
     return places[edge[0]], places[edge[1]]
-
-
-def _is_pair(edge: Any) -> bool:
-    return isinstance(edge, tuple | list | np.ndarray) and len(edge) == 2
 
 
 def _is_matrix(value: Any, n_tasks: int) -> bool:
@@ -125,32 +121,18 @@ def _is_matrix(value: Any, n_tasks: int) -> bool:
 def _mask(edges: Any, n_tasks: int, name: str) -> Mask:
     mask = np.zeros((n_tasks, n_tasks), dtype=bool)
     for edge in () if edges is None else edge_list(edges, f"KnownEdges: {name}"):
-        i, j = _checked(edge, n_tasks)
+        i, j = edge_ends(edge, n_tasks, "KnownEdges: an edge")
         mask[i, j] = mask[j, i] = True
     return mask
 
 
-def _checked(edge: Any, n_tasks: int) -> tuple[int, int]:
-    inside = _is_pair(edge) and all(isinstance(k, int | np.integer) and 0 <= k < n_tasks for k in edge)
-    if not inside or edge[0] == edge[1]:
-        raise refused("KnownEdges: an edge", edge, edge_range(n_tasks))
-    return int(edge[0]), int(edge[1])
-
-
 def _weights(weights: Any, n_tasks: int) -> Array:
-    if isinstance(weights, dict):
-        factors = np.ones((n_tasks, n_tasks))
-        for edge, factor in weights.items():
-            i, j = _checked(edge, n_tasks)
-            factors[i, j] = factors[j, i] = factor if finite(factor) else np.nan
-    else:
-        factors = np.ones((n_tasks, n_tasks)) if weights is None else numeric(weights, "KnownEdges: weights")
-    square = factors.shape == (n_tasks, n_tasks)
-    if not square or not np.all(np.isfinite(factors)) or np.any(factors < 0) or not np.allclose(factors, factors.T):
-        allowed = (
-            f"give factors that are finite and ≥ 0, a symmetric matrix of shape ({n_tasks}, {n_tasks}) or a mapping"
-        )
-        raise refused("KnownEdges: weights", weights, allowed, "A mapping is {(i, j): factor}.")
+    if weights is not None and not isinstance(weights, dict):
+        return symmetric("KnownEdges: weights", weights, n_tasks, low=0)
+    factors = np.ones((n_tasks, n_tasks))
+    for edge, factor in (weights or {}).items():
+        i, j = edge_ends(edge, n_tasks, "KnownEdges: an edge")
+        factors[i, j] = factors[j, i] = check_number("KnownEdges: a weight", factor, low=0)
     return factors
 
 

@@ -11,7 +11,7 @@ from mssl._typing import Array, Index
 from mssl._validation import check_array, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
-from mssl.structures.base import Coupled, StructureScale, StructureStep, edge_list, edge_range, symmetric
+from mssl.structures.base import Coupled, StructureScale, StructureStep, edge_ends, edge_list, symmetric
 from mssl.structures.fixed import FixedStructure
 
 
@@ -80,7 +80,9 @@ class GraphLaplacian(Coupled, FixedStructure):
         if self.edges is not None:
             return _from_edges(self.edges, n_tasks)
         if self.adjacency is not None:
-            return _from_adjacency(self.adjacency, n_tasks)
+            A = symmetric("GraphLaplacian: adjacency", self.adjacency, n_tasks, low=0)
+            np.fill_diagonal(A, 0.0)
+            return A
         places = _places(self.coordinates, n_tasks)
         if self.nearest is not None:
             return _nearest(places, self.nearest)
@@ -175,18 +177,9 @@ def _from_edges(edges: Any, n_tasks: int) -> Array:
                 "give the positions of two tasks in tasks_, which is sorted",
                 "place = {name: k for k, name in enumerate(sorted(names))}, then edges=[(place[a], place[b]), …].",
             )
-        i, j, weight = int(edge[0]), int(edge[1]), float(edge[2]) if len(edge) == 3 else 1.0
-        if not (0 <= i < n_tasks and 0 <= j < n_tasks) or i == j:
-            raise refused("GraphLaplacian: an edge", tuple(edge), edge_range(n_tasks))
-        if not np.isfinite(weight) or weight < 0:
-            raise refused("GraphLaplacian: the weight of an edge", weight, "give a number ≥ 0")
-        A[i, j] = A[j, i] = weight
-    return A
-
-
-def _from_adjacency(adjacency: Any, n_tasks: int) -> Array:
-    A = symmetric("GraphLaplacian: adjacency", adjacency, n_tasks, low=0)
-    np.fill_diagonal(A, 0.0)
+        i, j = edge_ends(tuple(edge[:2]), n_tasks, "GraphLaplacian: an edge")
+        weight = edge[2] if len(edge) == 3 else 1.0
+        A[i, j] = A[j, i] = check_number("GraphLaplacian: the weight of an edge", weight, low=0)
     return A
 
 

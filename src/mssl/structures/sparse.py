@@ -13,7 +13,7 @@ from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
 from mssl.kernels import plain
-from mssl.model.objective import lambda_max, prior_weight
+from mssl.model.objective import prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
@@ -100,22 +100,20 @@ class SparseGraph(Structure):
         return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
 
     def edge_scales(self, scale: StructureScale) -> Array:
-        """a, the factor of λ in the price of each edge."""
+        """a, the factor of λ in the price of each edge; infinite for forbidden edges."""
         roots, known = self.roots(scale), self.edge_constraints
         scales: Array = roots[:, None] * roots
-        return scales if known is None else known.factors(len(scales)) * scales
-
-    def forbid(self, prices: Array) -> Array:
-        """Prices of all edges, infinite for forbidden edges."""
-        known = self.edge_constraints
-        return prices if known is None else np.where(known.zeros(len(prices)), np.inf, prices)
+        if known is not None:
+            scales = np.where(known.zeros(len(scales)), np.inf, known.factors(len(scales)) * scales)
+        return scales
 
     def prices(self, scale: StructureScale) -> tuple[Array, Array]:
         """Λ, which is infinite for forbidden edges, and e. They are computed once for each λ."""
         key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
         if key not in scale.kept:
-            L, e = self.forbid(self.alpha * self.edge_scales(scale)), self.floors(scale)
-            scale.kept[key] = np.ascontiguousarray(L), np.ascontiguousarray(e, dtype=float)
+            scales = self.edge_scales(scale)
+            L = np.multiply(self.alpha, scales, out=scales, where=np.isfinite(scales))
+            scale.kept[key] = L, plain(self.floors(scale))
         prices: tuple[Array, Array] = scale.kept[key]
         return prices
 
@@ -129,9 +127,6 @@ class SparseGraph(Structure):
         if self.shrinkage > 0:
             S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
         return S
-
-    def lambda_max(self, S: Moment, scale: StructureScale) -> float:
-        return lambda_max(S, self.forbid(self.edge_scales(scale)))
 
     def weight(self, scale: StructureScale) -> float:
         """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
