@@ -20,10 +20,10 @@ _RIDGE = 1e-3
 _COLLINEAR = 1e-4
 
 
-def column_quantiles(X: Matrix, n_columns: int) -> Array:
-    """Mean and quantiles of each of the first ``n_columns`` columns, (1 + 21, d), from a sample of the rows."""
-    step = max(1, -(-X.shape[0] * n_columns // _SAMPLE))
-    values = dense(X[::step, :n_columns])
+def column_quantiles(X: Matrix) -> Array:
+    """Mean and quantiles of each column, (1 + 21, d), from a sample of the rows."""
+    step = max(1, -(-X.shape[0] * X.shape[1] // _SAMPLE))
+    values = dense(X[::step])
     ordered = np.sort(values.T)  # One sort serves all 21 quantiles; np.quantile would search for each of them.
     place = _SHARES * (len(values) - 1)
     below = place.astype(int)

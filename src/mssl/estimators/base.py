@@ -32,11 +32,11 @@ from mssl._validation import check_choice, refused, warn
 from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import read_features
 from mssl.data.hints import hint_at_tasks, warn_of_exposure
-from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
+from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset, take_columns
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import learn_transform, two_classes
-from mssl.estimators.fitted import Fitted, Input, typed
+from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
 from mssl.estimators.prediction import TaskPredictor
@@ -183,7 +183,6 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         """Fit to moments, by rows that have them."""
         check_moments(self)
         data = moments.together().to_tasks()
-        self._reading = Input()
         self._remember_input(None, data)
         return self._fit_tasks(data, data.X, data.y)
 
@@ -191,9 +190,21 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         """Fit to the tasks; X and y are passed to callbacks."""
         raise NotImplementedError
 
-    def _read_columns(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
-        """Read tasks with encoded and checked columns; the offset is absorbed into targets and weights."""
-        self._reading = Input()
+    def _read(
+        self,
+        X: Any,
+        y: ArrayLike,
+        tasks: Given,
+        sample_weight: Given,
+        offset: Given = None,
+        groups: Given = None,
+        order: Given = None,
+    ) -> TaskData:
+        """Read tasks with encoded and checked columns, and remember the input for checks of later calls.
+
+        Groups and times that are columns of X are removed from it. The offset is absorbed into targets and weights.
+        """
+        X, groups, order, ignored = take_columns(X, groups, order)
         features = read_features(
             X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
         )
@@ -202,10 +213,17 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
         )
         if tasks is None and self.task_column is None:
             hint_at_tasks(data)
-        self._note(has_offset=offset is not None)
+        self._remember_input(X, data, ignored_columns=ignored, has_offset=offset is not None)
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
-        return self._with_targets(data)
+        return self._with_targets(data).with_occasions(groups, order)
+
+    def _note_maps(self, data: TaskData, maps: FeatureBlocks | None) -> Labels:
+        """Remember the maps of the tasks' columns, if any, and the names of the features; return these."""
+        names = feature_labels(data.feature_names, data.n_features)
+        names = names if maps is None else maps.get_feature_names_out(names)
+        self._note(maps=maps, features=names)
+        return names
 
     def _with_targets(self, data: TaskData) -> TaskData:
         """Check the targets and transform them to the form that the loss needs."""
@@ -379,10 +397,6 @@ class MultiTaskEstimator(TaskEstimator):
         )
         return self
 
-    def _read(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, offset: Given = None) -> TaskData:
-        """Read tasks for the fit: encode and check the columns and map them into features."""
-        return self._map_features(self._read_columns(X, y, tasks, sample_weight, offset))
-
     def _map_features(self, data: TaskData, training: Mask | None = None) -> TaskData:
         """Map the columns of the tasks into the features that the parameter ``features`` describes.
 
@@ -394,10 +408,9 @@ class MultiTaskEstimator(TaskEstimator):
             The flat rows from which maps may learn; all rows by default.
         """
         maps = None if is_linear(self.features) else fit_maps(self.features, data, training)
-        self._note(maps=maps)
+        names = self._note_maps(data, maps)
         if maps is None:
             return data
-        names = maps.get_feature_names_out(feature_labels(data.feature_names, data.n_features))
         return replace(data, X=maps.map_rows(data.X), feature_names=names, n_columns=data.n_features)
 
     @all_or_nothing
@@ -426,8 +439,7 @@ class MultiTaskEstimator(TaskEstimator):
         X = as_table(X)
         if is_dask(X) and self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
-        data = self._read(X, y, tasks, sample_weight, offset)
-        self._remember_input(X, data)
+        data = self._map_features(self._read(X, y, tasks, sample_weight, offset))
         self._fit_tasks(data, X, y)
         hint_at_other_scales(self, data)
         return self
@@ -484,7 +496,7 @@ class MultiTaskEstimator(TaskEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
-        data = self._read(X, y, tasks, sample_weight)
+        data = self._map_features(self._read(X, y, tasks, sample_weight))
         spec = self.to_spec(data)
         spec.check(data)
         prepared = spec.prepare(data)

@@ -12,7 +12,6 @@ from mssl._validation import refused
 from mssl.data.inputs import as_table, dense
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import MeanPredictor
-from mssl.estimators.fitted import Input
 from mssl.exceptions import all_or_nothing
 from mssl.losses import Gaussian
 
@@ -38,7 +37,6 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
         """
         X = as_table(X)
         data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
-        self._reading = Input()
         self._remember_input(X, data)
         self._end(loss=Gaussian(), coef=self._learn(data), intercept=np.zeros(data.n_tasks, data.dtype))
         return self

@@ -22,7 +22,7 @@ from mssl._typing import Array, ClassWeight, RegressorMixin, with_callbacks
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import feature_labels, is_dask, listing, read_labels, take_columns
+from mssl.data.inputs import is_dask, listing, read_labels
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator
@@ -100,21 +100,17 @@ class BayesianEstimator(TaskEstimator):
         """
         if is_dask(X) and self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
-        X, groups, order, ignored = take_columns(X, groups, order)
-        data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
-        self.ignored_columns_ = ignored
+        data = self._read(X, y, tasks, sample_weight, offset, groups, order)
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
             warn(f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share.")
-        self._remember_input(X, data)
         folds = self._folds(data)
         own = bool(folds) and (self.cv is None or isinstance(self.cv, int | np.integer))
         if own:
             warn_of_ids(data)
         self._fit_tasks(data, X, y, folds)
         if own:
-            mapped = data if self.maps_ is None else replace(data, X=self.maps_.map_rows(data.X))
-            warn_of_residuals(data, self._residuals(mapped))
+            warn_of_residuals(data, self._residuals(replace(data, X=self._mapped(data.X))))
         return self
 
     def _fit_tasks(self, data: TaskData, X: Any, y: Any, folds: Sequence[Any] = ()) -> Self:
@@ -211,10 +207,7 @@ class BayesianEstimator(TaskEstimator):
         return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        features = feature_labels(data.feature_names, data.n_features)
-        if ensemble.maps is not None:
-            features = ensemble.maps.get_feature_names_out(features)
-        self._note(features=features, maps=ensemble.maps)
+        self._note_maps(data, ensemble.maps)
         evidence = None
         if np.all(data.n_rows > 0):  # The tests of relations need rows of every task.
             with suppress(MSSLError), warnings.catch_warnings():  # Only the tests use the fits that may warn.

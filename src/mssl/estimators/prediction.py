@@ -28,7 +28,7 @@ from mssl.data.inputs import (
     without_columns,
 )
 from mssl.data.layouts import TaskData
-from mssl.estimators.fitted import FittedAttributes, of_version_2
+from mssl.estimators.fitted import FittedAttributes, Input, of_version_2
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.conditional import conditional
@@ -61,23 +61,23 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
 
     task_column: Hashable | None
 
-    def _remember_input(self, X: Any, data: TaskData) -> None:
-        """Store the layout, the encoder, and the number and names of features, for checks in later calls.
+    def _remember_input(self, X: Any, data: TaskData, **known: Any) -> None:
+        """Begin a fit's input: the tasks, the columns, their encoder, and other facts, for checks of later calls.
 
         X is None if the data are moments of chunks in the long layout.
         """
-        layout, features = data.layout if X is not None else "long", feature_labels(data.feature_names, data.n_features)
-        self._note(layout=layout, tasks=data.tasks, features=features, encoder=data.encoder)
+        features = feature_labels(data.feature_names, data.n_features)
+        self._reading = Input(data.layout, data.tasks, features, encoder=data.encoder, **known)
         if X is None:
+            self._note(layout="long")
             self.n_features_in_ = data.n_features
             vars(self).pop("feature_names_in_", None)
             if data.feature_names is not None:
                 self.feature_names_in_ = data.feature_names
             return
-        columns = data.n_features if data.n_columns is None else data.n_columns
-        self._note(column_quantiles=column_quantiles(data.X, columns))
+        self._note(column_quantiles=column_quantiles(data.X))
         if data.layout == "aligned":
-            self.n_features_in_ = columns if data.encoder is None else len(data.encoder.columns)
+            self.n_features_in_ = data.n_features if data.encoder is None else len(data.encoder.columns)
         else:
             validate_data(self, head(X, self.task_column), skip_check_array=True)
 

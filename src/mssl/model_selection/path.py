@@ -138,7 +138,7 @@ def regularization_path(
     True
     """
     template = MSSLRegressor() if estimator is None else _followed(estimator)
-    data = template._read(X, y, tasks, sample_weight)
+    data = template._map_features(template._read(X, y, tasks, sample_weight))
     whole = Dataset(data, template._loss())
     template._hold("graph_penalty")
     further = {

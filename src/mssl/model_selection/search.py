@@ -28,7 +28,7 @@ from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_rows, feature_labels, listing, read_labels, take_columns
+from mssl.data.inputs import as_rows, listing, read_labels
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.base import (
@@ -39,7 +39,7 @@ from mssl.estimators.base import (
     score_by_keyword,
     warn_of_end,
 )
-from mssl.estimators.fitted import Fitted, FittedAttributes, Input
+from mssl.estimators.fitted import Fitted, FittedAttributes
 from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.estimators.summary import Summary, summarise
@@ -228,18 +228,16 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         template = self._template()
-        X, groups, order, ignored = take_columns(X, groups, order)
         if offset is not None and self.scoring is not None:
             raise refused(
                 "scoring", self.scoring, "scorers know no offsets", "Leave it at None, which is the deviance."
             )
-        columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
+        columns = template._read(X, y, tasks, sample_weight, offset, groups, order)
         y = as_rows(y)
         own_folds = self.cv is None or isinstance(self.cv, int | np.integer)  # Not a splitter of the user.
         if own_folds:
             warn_of_ids(columns)
-        template._remember_input(X, columns)
-        template.ignored_columns_ = ignored
+        X = template._own_columns(X)
         rows = X.values if isinstance(X, Features) else as_rows(X)
         splits = Folds.from_cv(columns, self.cv, rows)
         data = self._fit_columns(template, columns, splits, (rows, y, tasks, sample_weight))
@@ -259,7 +257,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _fit_moments(self, moments: Moments) -> Self:
         template = self._template()
-        template._reading = Input()
         check_moments(template)
         if self.scoring is not None or any(map(is_of_loss, self._grid())):
             allowed = "moments tell squared errors only"
@@ -333,7 +330,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
                 data = reader._map_features(columns)
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # The maps added no features.
-                reader.features_ = feature_labels(data.feature_names, data.n_features)
                 whole = Dataset(data, reader._loss())
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].folds if contests else (), strict=False):
@@ -433,7 +429,6 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             folds, readers = [], [copy(reader) for _ in readers]
             for own, (train, test) in zip(readers, splits, strict=True):
                 part = own._map_features(columns, train)
-                own.features_ = feature_labels(part.feature_names, part.n_features)
                 folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
         classes = reader.classes_.tolist() if hasattr(reader, "classes_") else []
         for number, fold in enumerate(folds):  # Single tasks may lack a class.

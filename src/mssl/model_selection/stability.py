@@ -53,7 +53,6 @@ from mssl._progress import Progress
 from mssl._typing import Array, ArrayLike, BaseEstimator, Index, Mask, Seed, TaskMatrix
 from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
 from mssl.data.folds import class_rows, deal_groups, deal_rows
-from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
@@ -173,13 +172,11 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             Group and time of each row, as for :meth:`mssl.MSSLRegressorCV.fit`. With ``subsample="samples"`` groups are
             not split, and times are drawn in blocks of `block_length`.
         """
-        X, groups, order, _ = take_columns(X, groups, order)
         given = MSSLRegressor(graph_penalty=0.05, shared_mean=False) if self.estimator is None else self.estimator
         graph_penalty_name(given)
         template = clone(given)
-        data = template._read(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
+        data = template._map_features(template._read(X, y, tasks, sample_weight, offset, groups, order))
         template.to_spec(data).check(data)
-        template._remember_input(X, data)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(template, name):
                 setattr(self, name, getattr(template, name))
