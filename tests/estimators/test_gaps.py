@@ -253,3 +253,22 @@ def test_a_task_with_one_known_target_is_measured_by_the_others():
     model = MSSLRegressor(0.1, relation="residual").fit(X, Y)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.residual_covariance_).all()
+
+
+def test_known_targets_of_a_transformed_model_are_in_the_users_units(rng):
+    X = rng.normal(size=(200, 2))
+    logs = X @ rng.normal(size=(2, 3)) + rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=(200, 3))
+    known = np.exp(logs[150:])
+    known[:, 2] = np.nan
+    models = [MSSLRegressor(0.05, 1e-3, relation="residual", target_transform=kind) for kind in (None, "log")]
+    plain, transformed = (
+        model.fit(X[:150], y) for model, y in zip(models, (logs[:150], np.exp(logs[:150])), strict=True)
+    )
+    mean, std = plain.predict(X[150:], known=np.log(known), return_std=True)
+    own, spread = transformed.predict(X[150:], known=known, return_std=True)
+    np.testing.assert_allclose(own[:, :2], known[:, :2])
+    np.testing.assert_allclose(own[:, 2], np.exp(mean + std**2 / 2)[:, 2], rtol=1e-6)
+    np.testing.assert_allclose(spread[:, 2], (own * np.sqrt(np.expm1(std**2)))[:, 2], rtol=1e-3)
+    assert not spread[:, :2].any()
+    with pytest.raises(DataError, match="logarithms"):
+        transformed.predict(X[150:], known=-known)

@@ -15,8 +15,7 @@ from mssl._typing import Array, Index, Json
 from mssl._validation import warn
 from mssl.cli import _options as cli
 from mssl.cli._tables import column_labels
-from mssl.data.encoding import ColumnSchema, FeatureEncoder
-from mssl.estimators.prediction import predict_given
+from mssl.data.encoding import ColumnSchema, FeatureEncoder, Features
 from mssl.exceptions import DataError, ModelFileError
 from mssl.files import formats, models, tables
 from mssl.graph.export import safe_cells
@@ -84,6 +83,11 @@ def predict(
             f"--level is {level:g}; this model has no intervals{' with --known' if known else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
+    if known is not None and not hasattr(fitted, "impute"):
+        raise click.UsageError(
+            f"--known is {known!r}; this model has no covariance of the tasks' residuals. Fit with --method r-mssl or "
+            "bayesian to a target of numbers, or leave it out."
+        )
     schema = _schema(fitted, model, offset, task)
     if known is not None and not schema.target:
         raise click.UsageError(f"--known is {known!r}; the model does not know its target's column. Use mssl.load.")
@@ -97,10 +101,11 @@ def predict(
         keys[known] = column_labels(table[known], known)
         targets = np.asarray(tables.target_values(table[schema.target]), dtype=float)
     encoded = schema.encode(table, by_task=True)
-    answers = _answers(fitted, encoded, level, unseen)
-    if known is not None:
+    if known is None:
+        answers = _answers(fitted, encoded, level, unseen)
+    else:
         occasions = np.unique(keys[known], return_inverse=True)[1]
-        answers = _given(fitted, encoded, answers["prediction"], occasions, targets, known)
+        answers = _given(fitted, encoded, occasions, targets, known)
     columns = dict(keys)
     for name, values in answers.items():
         columns[name] = np.ma.array(np.empty(len(tasks), values.dtype), mask=True)  # Dropped rows stay masked.
@@ -147,7 +152,7 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
     return answers
 
 
-def _given(fitted: Any, encoded: Any, predicted: Array, occasions: Index, targets: Array, column: str) -> Json:
+def _given(fitted: Any, encoded: Any, occasions: Index, targets: Array, column: str) -> Json:
     """Return predictions given the known targets of the same occasion, and their standard deviations."""
     places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
     k = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64)
@@ -156,10 +161,16 @@ def _given(fitted: Any, encoded: Any, predicted: Array, occasions: Index, target
         raise DataError(
             f"Column {column!r} has the same value in several rows of one task; give each occasion its own."
         )
-    mean = np.zeros((int(occasions.max(initial=-1)) + 1, len(places)))
-    known = np.full(mean.shape, np.nan)
-    mean[i, k], known[i, k] = predicted, targets[encoded.rows]
-    given, deviation = predict_given(mean, getattr(fitted, "residual_covariance_", None), known, return_std=True)
+    shape = (int(occasions.max(initial=-1)) + 1, len(places))
+
+    def aligned(values: Array, missing: float) -> Array:
+        whole = np.full((*shape, *values.shape[1:]), missing)
+        whole[i, k] = values
+        return whole
+
+    X, known = Features(aligned(encoded.X, 0.0)), aligned(targets[encoded.rows], np.nan)
+    offset = None if encoded.offset is None else aligned(encoded.offset, 0.0)
+    given, deviation = fitted.predict(X, offset=offset, known=known, return_std=True)
     return {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 

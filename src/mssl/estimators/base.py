@@ -8,9 +8,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +26,7 @@ from mssl._typing import (
     Given,
     Labels,
     Mask,
+    RegressorMixin,
     SharedMean,
     with_callbacks,
 )
@@ -35,11 +37,11 @@ from mssl.data.hints import hint_at_tasks, warn_of_exposure
 from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset, take_columns
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
-from mssl.data.targets import learn_transform, two_classes
+from mssl.data.targets import TargetTransform, learn_transform, two_classes
 from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
-from mssl.estimators.prediction import TaskPredictor
+from mssl.estimators.prediction import TaskPredictor, read_known
 from mssl.estimators.spec import (
     FitSpec,
     TaskShape,
@@ -50,13 +52,14 @@ from mssl.estimators.spec import (
     warn_if_ordinary,
 )
 from mssl.estimators.summary import Summary, summarise
-from mssl.exceptions import DataError, MSSLError, all_or_nothing
+from mssl.exceptions import DataError, MSSLError, ParameterError, all_or_nothing
 from mssl.features import FeatureBlocks, FeatureMap, Linear
 from mssl.features.maps import are_scaled, fit_maps, is_linear
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.losses import Bernoulli, Loss, resolve_loss
+from mssl.losses import MASS, NODES, Bernoulli, Forecast, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets, task_means
+from mssl.model.conditional import conditional
 from mssl.model.task_matrix import with_diagonal
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Solver, Status
@@ -575,7 +578,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
     check_target_sizes(data, free_units=True)
 
 
-class MeanPredictor(TaskPredictor):
+class MeanPredictor(RegressorMixin, TaskPredictor):
     """Mixin that predicts means and scores by the share of explained deviance, R² for least squares."""
 
     def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
@@ -626,6 +629,143 @@ class MeanPredictor(TaskPredictor):
         check_is_fitted(self)
         predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
         return deviance_score(self.loss_, y, predictions, sample_weight)
+
+
+class OccasionPredictor(MeanPredictor):
+    """Mixin of the regressors that predict the targets of an occasion given others of them, with their deviations."""
+
+    # Whether means of transformed targets and means under other losses depend on the variances of the weights.
+    _integrates = False
+
+    def _forecast(
+        self, X: Any, tasks: Given, unseen: str | None, offset: Given = None
+    ) -> tuple[Forecast, tuple[int, ...], DTypeLike]:
+        """Flat distributions of all rows, the shape of the predictions, and the type of the rows.
+
+        By default the weights are known, and the targets of an occasion have the covariance of the residuals.
+        """
+        rows, covariance = self._rows(X, tasks, unseen), self.residual_covariance_
+        if covariance is None or len(rows.shape) != 2:
+            raise ParameterError(
+                "known and return_std need the covariance of the tasks' residuals, which this model does not have. Fit "
+                "MSSLRegressor(relation='residual') to targets of shape (n, K), and predict for all tasks at once."
+            )
+        mean = np.ravel(self._predictor_of(rows) + self._offset(offset, rows.shape))
+        variance, sure = np.tile(np.diag(covariance), rows.shape[0]), np.full(len(mean), np.inf)
+        return self.loss_.forecast(mean, np.zeros(len(mean)), variance, sure), rows.shape, rows.dtype
+
+    def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Given) -> tuple[Array, Array]:
+        """Means and variances on the scale of the fit, given the known targets of the same occasions."""
+        if len(shape) != 2 or not self.loss_.quadratic:
+            raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
+        covariance = self.residual_covariance_
+        if np.any(forecast.variance):
+            covariance = covariance + forecast.variance.reshape(*shape, 1) * np.eye(len(covariance))
+        targets = read_known(known)
+        seen = ~np.isnan(targets)
+        targets[seen] = self._targets(targets[seen])
+        given = conditional(forecast.mean.reshape(shape), covariance, targets)
+        return given.mean, given.variance
+
+    @overload
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: Literal[False] = False,
+    ) -> Array: ...
+    @overload
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: bool,
+    ) -> Any: ...
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: bool = False,
+    ) -> Any:
+        """Predict the mean of the target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Treatment of tasks that the training data do not have. "mean" predicts them from the tasks' mean
+            (``unseen_coef_``, ``unseen_intercept_``), and "error" refuses them. The default is "mean" with a warning if
+            the estimator has a shared mean, else "error".
+        offset : array of the shape of the predictions or of their rows, optional
+            Numbers that are added to the linear predictor; see :meth:`fit`.
+        known : array of shape (n, K), optional
+            Known targets of the same occasions, NaN for those to be predicted. The result holds the known targets, and
+            the expectations of the others given the known ones. Only for the Gaussian loss, and for a
+            :class:`mssl.MSSLRegressor` only with related residuals (``relation="residual"``).
+        return_std : bool, default=False
+            Whether to return standard deviations of the targets about the predictions too (0 for known targets). A
+            :class:`mssl.MSSLRegressor` needs related residuals for them.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K), or two of them with ``return_std``
+
+        Examples
+        --------
+        Three stations, of which the third has lost every other value:
+
+        >>> import numpy as np
+        >>> from mssl import MSSLRegressor
+        >>> random = np.random.default_rng(0)
+        >>> X = random.standard_normal((200, 2))
+        >>> weather = random.standard_normal((200, 1))
+        >>> Y = X @ [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]] + weather + 0.3 * random.standard_normal((200, 3))
+        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, relation="residual").fit(X[:100], Y[:100])
+        >>> known = Y[100:].copy()
+        >>> known[::2, 2] = np.nan
+        >>> alone, given = model.predict(X[100:]), model.predict(X[100:], known=known)
+        >>> [round(float(np.std((Y[100:] - answer)[::2, 2])), 1) for answer in (alone, given)]
+        [1.0, 0.4]
+        """
+        check_is_fitted(self)
+        plain = not self._integrates or (self.loss_.quadratic and self.target_ is None)
+        if plain and known is None and not return_std:
+            return super().predict(X, tasks, unseen, offset=offset)
+        forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
+        if known is not None:
+            mean, variance = self._given(forecast, shape, known)
+        elif self.target_ is not None:
+            mean, variance = forecast.mean, forecast.variance + forecast.dispersion
+        else:
+            mean, variance = forecast.moments()
+        if self.target_ is not None:
+            mean, variance = _own_scale(self.target_, mean, variance)
+        mean, std = (self._as_given(values.reshape(shape), dtype) for values in (mean, np.sqrt(variance)))
+        return (mean, std) if return_std else mean
+
+
+def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Means and variances of the targets, given the means and variances of the transformed targets."""
+    own = transform.mean(mean, variance)
+    square = np.zeros_like(own)
+    for node, weight in zip(NODES, MASS, strict=True):
+        square += weight * (transform.inverse(mean + np.sqrt(variance) * node) - own) ** 2
+    return own, square
 
 
 class LabelEstimator(ClassifierMixin, TaskPredictor):

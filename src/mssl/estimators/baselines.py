@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mssl._typing import Array, ArrayLike, BaseEstimator, Given, RegressorMixin
+from mssl._typing import Array, ArrayLike, BaseEstimator, Given
 from mssl._validation import refused
 from mssl.data.inputs import as_table, dense
 from mssl.data.layouts import TaskData, read_tasks
@@ -16,7 +16,7 @@ from mssl.exceptions import all_or_nothing
 from mssl.losses import Gaussian
 
 
-class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
+class _Baseline(MeanPredictor, BaseEstimator):
     """Base class of the baselines, which reads the three layouts and keeps the task names."""
 
     def __init__(self, *, task_column: Hashable | None = None) -> None:

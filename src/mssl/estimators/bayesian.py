@@ -18,17 +18,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._progress import Progress
-from mssl._typing import Array, ClassWeight, RegressorMixin, with_callbacks
+from mssl._typing import Array, ClassWeight, with_callbacks
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import is_dask, listing, read_labels
 from mssl.data.layouts import TaskData
-from mssl.data.targets import TargetTransform
-from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator
+from mssl.estimators.base import LabelEstimator, OccasionPredictor, TaskEstimator
 from mssl.estimators.fitted import normal_ends, of_version_2, typed
 from mssl.estimators.moments import FromMoments
-from mssl.estimators.prediction import read_known
 from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
@@ -37,9 +35,8 @@ from mssl.features.maps import CHUNK
 from mssl.files.checkpoint import Checkpoint
 from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.losses import MASS, NODES, Forecast, LabelForecast, Loss
+from mssl.losses import Forecast, LabelForecast, Loss
 from mssl.metrics import HeldOut
-from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
 
@@ -364,22 +361,9 @@ class BayesianEstimator(TaskEstimator):
         self.fitted_ = replace(self.fitted_, **self._summarised(ensemble, self.coef_.dtype, evidence))
         return self
 
-    def _targets(self, y: Any) -> Array:
-        """Targets in the form that the loss needs."""
-        raise NotImplementedError
-
-
-def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Means and variances of the targets, given the means and variances of the transformed targets."""
-    own = transform.mean(mean, variance)
-    square = np.zeros_like(own)
-    for node, weight in zip(NODES, MASS, strict=True):
-        square += weight * (transform.inverse(mean + np.sqrt(variance) * node) - own) ** 2
-    return own, square
-
 
 @dataclass(eq=False, repr=False)
-class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, BayesianEstimator):
+class BayesianMSSLRegressor(FromMoments, BayesianEstimator, OccasionPredictor):
     r"""Bayesian multi-task regression without tuning, with intervals and predictions for new tasks.
 
     The estimator integrates the weights out. The K weights of feature j have the prior
@@ -483,6 +467,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     (520, 2)
     """
 
+    _integrates = True
     _: KW_ONLY
     residual_covariance: str = "auto"
     scale_targets: bool | str = "auto"
@@ -495,65 +480,6 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
             allowed = "a Bayesian regressor takes 'gaussian', 'poisson', 'gamma', or another Loss with log_base"
             raise refused("loss", self.loss, allowed, "Use mssl.BayesianMSSLClassifier for two classes.")
         return loss
-
-    def predict(
-        self,
-        X: Any,
-        tasks: Any = None,
-        unseen: str | None = None,
-        *,
-        return_std: bool = False,
-        known: Any = None,
-        offset: Any = None,
-    ) -> Any:
-        """Predict the expected target.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features, in the layout of the fit.
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        unseen : {"mean", "error"}, optional
-            Treatment of tasks that the training data do not have. "mean" predicts them from the mean that all tasks
-            share, with its variance, and "error" refuses them. The default is "mean" with a warning.
-        return_std : bool, default=False
-            Whether to return the standard deviations of new targets too.
-        known : array of shape (n, K), optional
-            Known targets of the same occasions, NaN for the others (shared and aligned layouts, Gaussian loss). The
-            result is the expectation given these targets.
-        offset : array of the shape of the predictions or of their rows, optional
-            Numbers that are added to the linear predictor; see :meth:`fit`.
-
-        Returns
-        -------
-        ndarray of shape (N,) or (n, K), or two of them
-        """
-        check_is_fitted(self)
-        if self.loss_.quadratic and self.target_ is None and known is None and not return_std:
-            return super().predict(X, tasks, unseen, offset=offset)
-        forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
-        if known is not None:
-            mean, variance = self._given(forecast, shape, known)
-        elif self.target_ is not None:
-            mean, variance = forecast.mean, forecast.variance + forecast.dispersion
-        else:
-            mean, variance = forecast.moments()
-        if self.target_ is not None:
-            mean, variance = _own_scale(self.target_, mean, variance)
-        mean = self._as_given(mean.reshape(shape), dtype)
-        return (mean, self._as_given(np.sqrt(variance).reshape(shape), dtype)) if return_std else mean
-
-    def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Any) -> tuple[Array, Array]:
-        if len(shape) != 2 or not self.loss_.quadratic:
-            raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
-        R = self.residual_covariance_
-        covariance = R + forecast.variance.reshape(*shape, 1) * np.eye(len(R))
-        targets = read_known(known).copy()
-        seen = ~np.isnan(targets)
-        targets[seen] = self._targets(targets[seen])
-        given = conditional(forecast.mean.reshape(shape), covariance, targets)
-        return given.mean, given.variance
 
     def impute(self, X: Any, Y: Any) -> Array:
         """Replace missing targets of the shared or aligned layout by their expectations given the known targets.
@@ -571,14 +497,6 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         """
         Y = np.asarray(Y, dtype=float)
         return np.where(np.isnan(Y), self.predict(X, known=Y), Y)
-
-    def _targets(self, y: Any) -> Array:
-        targets = np.asarray(y, dtype=float)
-        if self.target_ is None:
-            return targets
-        if self.target_.kind == "log" and not np.all(targets > 0):
-            raise DataError("This model was fitted to logarithms of its targets; give targets above 0.")
-        return self.target_.forward(targets)
 
     def predict_interval(
         self, X: Any, level: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None

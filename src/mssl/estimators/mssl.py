@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from mssl._renamed import old_names
-from mssl._typing import Array, ArrayLike, ClassWeight, Given, GraphPenalty, RegressorMixin, SharedMean
+from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean
 from mssl._validation import check_choice, check_instance, refused
-from mssl.estimators.base import LabelEstimator, MeanPredictor, MultiTaskEstimator, noise_of_loss, scale_of_features
+from mssl.estimators.base import (
+    LabelEstimator,
+    MeanPredictor,
+    MultiTaskEstimator,
+    OccasionPredictor,
+    noise_of_loss,
+    scale_of_features,
+)
 from mssl.estimators.moments import FromMoments
-from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, settings_of
 from mssl.losses import Loss
 from mssl.penalties import L1, ElasticNet, Penalty
@@ -93,7 +99,7 @@ class MSSLEstimator(MultiTaskEstimator):
 
 @old_names(on="relation", noise=noise_of_loss)
 @dataclass(eq=False, repr=False)
-class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
+class MSSLRegressor(OccasionPredictor, FromMoments, MSSLEstimator):
     r"""Multi-task sparse structure learning: the weights of all tasks and the sparse graph that relates the tasks.
 
     p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both Ω and W. See
@@ -206,86 +212,6 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MSSLEstimator):
     loss: str | Loss = "gaussian"
     target_transform: str | None = None
 
-    @overload
-    def predict(
-        self,
-        X: Any,
-        tasks: Given = None,
-        unseen: str | None = None,
-        *,
-        offset: Given = None,
-        known: Given = None,
-        return_std: Literal[False] = False,
-    ) -> Array: ...
-    @overload
-    def predict(
-        self,
-        X: Any,
-        tasks: Given = None,
-        unseen: str | None = None,
-        *,
-        offset: Given = None,
-        known: Given = None,
-        return_std: bool,
-    ) -> Any: ...
-    def predict(
-        self,
-        X: Any,
-        tasks: Given = None,
-        unseen: str | None = None,
-        *,
-        offset: Given = None,
-        known: Given = None,
-        return_std: bool = False,
-    ) -> Any:
-        """Predict the mean of the target.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        unseen : {"mean", "error"}, optional
-            Treatment of tasks that the training data do not have. "mean" predicts them from the tasks' mean
-            (``unseen_coef_``, ``unseen_intercept_``), and "error" refuses them. The default is "mean" with a warning if
-            the estimator has a shared mean, else "error".
-        offset : array of the shape of the predictions or of their rows, optional
-            Numbers that are added to the linear predictor; see :meth:`fit`.
-        known : array of shape (n, K), optional
-            Known targets of the same occasions, NaN for those to be predicted. The result holds the known targets, and
-            the expectations of the others given the known ones. Only for models with related residuals
-            (``relation="residual"``).
-        return_std : bool, default=False
-            Whether to return standard deviations of the targets about the predictions too (0 for known targets). Only
-            for models with related residuals.
-
-        Returns
-        -------
-        ndarray of shape (N,) or (n, K), or two of them with ``return_std``
-
-        Examples
-        --------
-        Three stations, of which the third has lost every other value:
-
-        >>> import numpy as np
-        >>> from mssl import MSSLRegressor
-        >>> random = np.random.default_rng(0)
-        >>> X = random.standard_normal((200, 2))
-        >>> weather = random.standard_normal((200, 1))
-        >>> Y = X @ [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]] + weather + 0.3 * random.standard_normal((200, 3))
-        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, relation="residual").fit(X[:100], Y[:100])
-        >>> known = Y[100:].copy()
-        >>> known[::2, 2] = np.nan
-        >>> alone, given = model.predict(X[100:]), model.predict(X[100:], known=known)
-        >>> [round(float(np.std((Y[100:] - answer)[::2, 2])), 1) for answer in (alone, given)]
-        [1.0, 0.4]
-        """
-        mean = super().predict(X, tasks, unseen, offset=offset)
-        if known is None and not return_std:
-            return mean
-        return predict_given(mean, self.residual_covariance_, known, return_std)
-
     def impute(self, X: Any, y: ArrayLike) -> Array:
         """Fill missing targets with their expectations, given the features and the known targets of the occasion.
 
@@ -397,7 +323,7 @@ class GLMEstimator(MultiTaskEstimator):
 
 @old_names(noise=noise_of_loss)
 @dataclass(eq=False, repr=False)
-class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, GLMEstimator):
+class MultiTaskGLM(MeanPredictor, FromMoments, GLMEstimator):
     r"""General estimator: any structure, any penalty and any loss. The named methods are special cases.
 
     .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)

@@ -29,9 +29,8 @@ from mssl.data.inputs import (
 )
 from mssl.data.layouts import TaskData
 from mssl.estimators.fitted import FittedAttributes, Input, of_version_2
-from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.exceptions import DataError, LayoutError
 from mssl.kernels.threads import SingleThreaded
-from mssl.model.conditional import conditional
 
 
 class Rows(NamedTuple):
@@ -226,6 +225,15 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         mean = self.loss_.inverse_link(self._predictor_of_tasks(data))
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
+    def _targets(self, y: Any) -> Array:
+        """Targets on the scale of the fit."""
+        targets = np.asarray(y, dtype=float)
+        if self.target_ is None:
+            return targets
+        if self.target_.kind == "log" and not np.all(targets > 0):
+            raise DataError("This model was fitted to logarithms of its targets; give targets above 0.")
+        return self.target_.forward(targets)
+
     def _as_given(self, values: Array, dtype: DTypeLike) -> Array:
         """Convert results to a type: float32 if both the given rows and the training rows are float32.
 
@@ -315,34 +323,10 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         return relevance
 
 
-def predict_given(mean: Array, covariance: Array | None, known: Given, return_std: bool) -> Any:
-    """Predictions given the known targets of the same occasions, with standard deviations if ``return_std`` is true.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n, K)
-        Predictions from the features alone.
-    covariance : ndarray of shape (K, K) or (n, K, K), or None
-        Covariance of new targets about these predictions; None if the model has none.
-    known : array of shape (n, K) or None
-        Known targets, NaN for targets to be predicted.
-    return_std : bool
-        Whether to return standard deviations too.
-    """
-    if covariance is None or mean.ndim != 2:
-        raise ParameterError(
-            "known and return_std need the covariance of the tasks' residuals, which this model does not have. Fit "
-            "MSSLRegressor(relation='residual') to targets of shape (n, K), and predict for all tasks at once."
-        )
-    given = conditional(mean, covariance, np.full(mean.shape, np.nan) if known is None else read_known(known))
-    expected, spread = (values.astype(mean.dtype, copy=False) for values in (given.mean, np.sqrt(given.variance)))
-    return (expected, spread) if return_std else expected
-
-
 def read_known(known: Given) -> Array:
-    """The known targets as numbers, NaN for unknown ones."""
+    """A copy of the known targets as numbers, NaN for unknown ones."""
     try:
-        values = np.asarray(known, dtype=float)
+        values = np.array(known, dtype=float)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"known holds values that are not numbers ({error}); give numbers, and NaN for gaps."
