@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier
 from mssl.datasets import load_letter, load_mnist_pairs, make_clustered_tasks
-from mssl.estimators.base import LabelEstimator
+from mssl.estimators.prediction import LabelEstimator
 from mssl.structures import Independent
 
 Array = NDArray[np.float64]

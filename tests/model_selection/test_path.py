@@ -175,7 +175,7 @@ def test_a_tiny_edge_just_above_the_first_limit_is_seen_by_a_second_look(near, d
     prepared = spec.prepare(tasks)
     scale = limits.diagonal_lambda_max(prepared, spec.structure, spec.penalty)
     monkeypatch.setattr(limits, "_edge_finder", lambda *given: lambda value: value < 1.2 * scale)
-    first = limits.graph_penalty_limit(prepared, spec)
+    first = spec.graph_penalty_limit(prepared)
     assert 1.2 * scale <= first <= 1.2 * scale * 1.0002
     # On the ladder of the second look, next to one of its steps and inside an interval of its own.
     steps = np.array([1.1, 1.03, 1.01, 1.003, 1.001, 1.0003]) * first
@@ -185,4 +185,4 @@ def test_a_tiny_edge_just_above_the_first_limit_is_seen_by_a_second_look(near, d
         return value < 1.2 * scale or abs(value - island) < 1e-5 * island
 
     monkeypatch.setattr(limits, "_edge_finder", lambda *given: has_edges)
-    assert limits.graph_penalty_limit(prepared, spec) >= island
+    assert spec.graph_penalty_limit(prepared) >= island

@@ -328,7 +328,7 @@ FAULTS = [
     Fault(
         "the λ limit has no second look",
         "estimators/spec.py",
-        "    limit = border(has_edges, [multiple * limit for multiple in _NEAR])\n",
+        "        limit = border(has_edges, [multiple * limit for multiple in _NEAR])\n",
         "",
         ("tests/model_selection/test_path.py",),
     ),

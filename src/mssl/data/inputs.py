@@ -294,6 +294,15 @@ def without_columns(X: Given, names: Sequence[Hashable]) -> Given:
     return X.drop(columns=present) if hasattr(X, "iloc") else X.drop(present)
 
 
+def head(X: Any, task_column: Any) -> Any:
+    """An empty X with the same columns; a frame loses its task column."""
+    if is_frame(X):
+        names = list(X.columns)
+        own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
+        return without_columns(X.head(0), (own,))
+    return np.empty((0, as_rows(X).shape[1]))
+
+
 def absent(value: object) -> bool:
     """Whether a value is missing: None, NaN, NaT or the missing value of a frame library."""
     if value is None:

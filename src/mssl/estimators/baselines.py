@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from mssl._typing import Array, ArrayLike, BaseEstimator, Given
-from mssl._validation import refused
 from mssl.data.inputs import as_table, dense
 from mssl.data.layouts import TaskData, read_tasks
-from mssl.estimators.base import MeanPredictor
+from mssl.estimators.effects import place_of
+from mssl.estimators.prediction import MeanPredictor
 from mssl.exceptions import all_or_nothing
 from mssl.losses import Gaussian
 
@@ -129,15 +129,7 @@ class Climatology(_Baseline):
         self.task_column = task_column
 
     def _place(self) -> int:
-        names = list(self.features_)
-        if isinstance(self.month, int | np.integer) and not isinstance(self.month, bool):
-            if 0 <= self.month < len(names):
-                return int(self.month)
-        elif self.month in names:
-            return names.index(self.month)
-        allowed = f"give the position (0 … {len(names) - 1}) or the name of the feature that holds the month"
-        remedy = f"Features are {', '.join(map(str, names[:10]))}."
-        raise refused("Climatology: month", self.month, allowed, remedy)
+        return place_of("Climatology: month", self.month, list(self.features_))
 
     def _learn(self, data: TaskData) -> Array | None:
         labels = dense(data.X[:, [self._place()]]).ravel()

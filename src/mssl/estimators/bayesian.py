@@ -24,9 +24,10 @@ from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import is_dask, listing, read_labels
 from mssl.data.layouts import TaskData
-from mssl.estimators.base import LabelEstimator, OccasionPredictor, TaskEstimator
+from mssl.estimators.base import TaskEstimator
 from mssl.estimators.fitted import normal_ends, of_version_2, typed
 from mssl.estimators.moments import FromMoments
+from mssl.estimators.prediction import LabelEstimator, OccasionPredictor
 from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel

@@ -8,7 +8,7 @@ fields by name, and :mod:`mssl.files.checks` compares the content of a file with
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -239,13 +239,9 @@ class Of(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.field = name.removesuffix("_")
 
-    @overload
-    def __get__(self, model: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, model: FittedAttributes, owner: type) -> T: ...
-    def __get__(self, model: FittedAttributes | None, owner: type) -> Self | T:
+    def __get__(self, model: FittedAttributes | None, owner: type) -> T:
         if model is None:
-            return self
+            return self  # type: ignore[return-value]  # the class's own attribute is this descriptor
         input_read = self.field in INPUT and (model._reading or model.fitted_.input)
         value = getattr(input_read or model.fitted_, self.field)
         if value is None and not self.none:

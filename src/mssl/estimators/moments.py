@@ -10,9 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from mssl._typing import ArrayLike, Given
 from mssl._validation import check_instance, refused, warn
-from mssl.data.inputs import is_dask
+from mssl.data.inputs import head, is_dask
 from mssl.data.moments import Moments
-from mssl.estimators.prediction import head
 from mssl.exceptions import all_or_nothing
 from mssl.features.maps import is_linear
 from mssl.kernels.threads import SingleThreaded

@@ -12,17 +12,13 @@ import numpy as np
 from mssl._renamed import old_names
 from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean
 from mssl._validation import check_choice, check_instance, refused
-from mssl.estimators.base import (
-    LabelEstimator,
-    MeanPredictor,
-    MultiTaskEstimator,
-    OccasionPredictor,
-    noise_of_loss,
-    scale_of_features,
-)
+from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.moments import FromMoments
-from mssl.estimators.spec import FitSpec, TaskShape, settings_of
-from mssl.losses import Loss
+from mssl.estimators.prediction import LabelEstimator, MeanPredictor, OccasionPredictor
+from mssl.estimators.spec import FitSpec, TaskShape, settings_of, shallow_copy
+from mssl.features import FeatureBlocks, Linear
+from mssl.features.maps import are_scaled, is_linear
+from mssl.losses import Loss, resolve_loss
 from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.structures import Independent, SparsePrecision, Structure
 from mssl.structures.fixed import OneRidge
@@ -31,6 +27,27 @@ from mssl.structures.known import known_edges
 # The default λ. It lies between 0.02–0.1, which give the best predictions, and 0.35–0.7, which give the most readable
 # graphs.
 GRAPH_PENALTY = 0.3
+
+
+def noise_of_loss(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the noise parameter of version 0.1.0, a standard deviation, into the loss's noise variance."""
+    loss = shallow_copy(resolve_loss(held["loss"]))
+    if not isinstance(value, str):
+        variance = np.square(np.asarray(value, dtype=float))
+        loss.noise_variance = variance if variance.ndim else float(variance)
+    return {"loss": loss}
+
+
+def scale_of_features(value: bool, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the parameter scale_features of version 0.1.0 into the parameter features."""
+    features = held["features"]
+    if value or not are_scaled(features):
+        return {}
+    if is_linear(features):
+        return {"features": Linear(scale=False)}
+    if isinstance(features, str):
+        features = FeatureBlocks(features).parts()
+    return {"features": [Linear(scale=False), *(part for part in features if not isinstance(part, Linear))]}
 
 
 def _formulation(value: str, held: Mapping[str, Any]) -> dict[str, Any]:

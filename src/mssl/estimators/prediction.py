@@ -1,36 +1,66 @@
-"""Predictions for all layouts, and effects of single columns."""
+"""Predictions: new rows in any layout, their linear predictors, and what regressors and classifiers make of these."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mssl._typing import Array, Given, Index, Labels
-from mssl._validation import check_choice, check_number, check_whole_number, refused, warn
+from mssl._typing import Array, ArrayLike, ClassifierMixin, ClassWeight, Given, Index, Labels, RegressorMixin
+from mssl._validation import check_choice, refused, warn
 from mssl.data.columns import column_quantiles
-from mssl.data.encoding import ColumnSchema, Features, column_of, read_features
+from mssl.data.distributed import predict_lazily
+from mssl.data.encoding import Features, read_features
 from mssl.data.inputs import (
     CodedTasks,
-    as_rows,
     as_table,
     feature_labels,
+    head,
+    is_dask,
     is_frame,
+    is_missing,
     listing,
     locate_tasks,
-    read_labels,
     read_offset,
     refuse_unseen,
     unseen_tasks,
     without_columns,
 )
 from mssl.data.layouts import TaskData
-from mssl.estimators.fitted import FittedAttributes, Input, of_version_2
-from mssl.exceptions import DataError, LayoutError
+from mssl.data.targets import TargetTransform, two_classes
+from mssl.estimators.effects import ColumnEffects
+from mssl.estimators.fitted import Input, of_version_2
+from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.kernels.threads import SingleThreaded
+from mssl.losses import MASS, NODES, Bernoulli, Forecast, Loss
+from mssl.metrics import deviance_score, scored_targets, task_means
+from mssl.model.conditional import conditional
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
+    """Accept ``score(X, y, sample_weight, tasks)`` by position for one more release, with a warning."""
+
+    @wraps(method)
+    def score(*args: Any, **named: Any) -> R:
+        kept, old = args[:3], args[3:]
+        if old:
+            warn(
+                "score takes tasks and sample_weight by keyword; the next release removes them as positional arguments "
+                "(sample_weight, then tasks).",
+                FutureWarning,
+            )
+            named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
+        return method(*kept, **named)
+
+    return score
 
 
 class Rows(NamedTuple):
@@ -55,7 +85,7 @@ class Rows(NamedTuple):
     dtype: DTypeLike
 
 
-class TaskPredictor(FittedAttributes, SingleThreaded):
+class TaskPredictor(ColumnEffects, SingleThreaded):
     """Base class of all estimators, which computes their linear predictors."""
 
     task_column: Hashable | None
@@ -89,10 +119,7 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         kept = names[names != (names[column] if isinstance(column, int) else column)]
         return state | {"n_features_in_": len(kept), "feature_names_in_": kept}
 
-    @staticmethod
-    def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Convert a state from a file of version 2, which holds each fitted attribute separately."""
-        return of_version_2(state)
+    _state_from_version_2 = staticmethod(of_version_2)
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Take over the input of another estimator."""
@@ -112,11 +139,6 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
                 "an exposure of 1. Give offset=…, or offset=0 if you mean that."
             )
         return 0.0
-
-    @property
-    def _n_columns(self) -> int:
-        """Number of columns after the encoder, before the feature maps."""
-        return len(self.features_) if self.maps_ is None else int(self.maps_.n_features_in_)
 
     def _rows(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Rows:
         """Read new rows in any layout: encode them, check them against the training data, and map them into features.
@@ -189,31 +211,17 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
                 "warning."
             )
 
-    def _mapped(self, values: Any) -> Any:
-        """Map encoded columns of shape (n, d) into the features of the coefficients."""
-        return values if self.maps_ is None else self.maps_.map_rows(values)
-
-    def _linear_predictor(self, X: Any, tasks: Given = None, unseen: str | None = "error") -> Array:
-        """x·w_k + b_k; shape (N,) for the long layout, (n, K) for the shared and aligned layouts."""
-        rows = self._rows(X, tasks, unseen)
-        return self._as_given(self._predictor_of(rows), rows.dtype)
-
     def _predictor_of(self, rows: Rows) -> Array:
+        """x·w_k + b_k for rows with mapped features, in the shape of the predictions."""
         if rows.index is None:
             return np.asarray(rows.values @ self.coef_.T + self.intercept_)
-        return self._by_task(rows.values, rows.index).reshape(rows.shape)
-
-    def _by_task(self, values: Any, index: Index) -> Array:
-        prediction = np.empty(len(index))
-        order = np.argsort(index, kind="stable")
-        bounds = np.searchsorted(index[order], np.arange(len(self.tasks_) + 1))
-        if bounds[0] > 0:
-            rows = order[: bounds[0]]
-            prediction[rows] = values[rows] @ self.unseen_coef_ + self.unseen_intercept_
-        for k in np.flatnonzero(np.diff(bounds)):
-            rows = order[bounds[k] : bounds[k + 1]]
-            prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
-        return prediction
+        prediction = np.empty(len(rows.index))
+        order = np.argsort(rows.index, kind="stable")
+        tasks, starts = np.unique(rows.index[order], return_index=True)
+        for k, own in zip(tasks.tolist(), np.split(order, starts[1:]), strict=False):
+            coef, level = (self.coef_[k], self.intercept_[k]) if k >= 0 else (self.unseen_coef_, self.unseen_intercept_)
+            prediction[own] = rows.values[own] @ coef + level
+        return prediction.reshape(rows.shape)
 
     def _predictor_of_tasks(self, data: TaskData) -> Array:
         """Flat linear predictor of the rows of tasks with mapped features."""
@@ -244,84 +252,6 @@ class TaskPredictor(FittedAttributes, SingleThreaded):
         largest = float(np.finfo(kind).max)
         return np.clip(values, -largest, largest).astype(kind, copy=False)
 
-    def partial_effect(
-        self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
-    ) -> PartialEffect:
-        """Effect of one column on the predictions, with all other columns at their means.
-
-        Parameters
-        ----------
-        feature : str or int
-            A column of the training X, by name or by number (without the task column).
-        task : task name, optional
-            The task; by default the mean of all tasks.
-        n_points : int
-            Number of values between the smallest and the largest one in training. For a category all levels are used.
-        level : float
-            Probability of the band, for models that have one.
-
-        Returns
-        -------
-        PartialEffect
-            A tuple of ``feature``, ``x``, ``effect``, ``lower`` and ``upper``; the last two may be None.
-
-        Examples
-        --------
-        >>> from mssl import MSSLRegressor
-        >>> from mssl.datasets import make_curved_tasks
-        >>> data = make_curved_tasks("additive", random_state=0)
-        >>> model = MSSLRegressor(features="spline").fit(data.X, data.y, tasks=data.tasks)
-        >>> curve = model.partial_effect(1)
-        >>> bool(curve.effect[25] < curve.effect[0])  # a parabola
-        True
-        """
-        check_is_fitted(self)
-        check_whole_number("n_points", n_points, low=2)
-        check_number("level", level, above=0, below=1)
-        columns = self._columns()
-        place = columns.place(feature)
-        x, rows = columns.grid(place, n_points)
-        steps = self._mapped(rows) - self._mapped(columns.quantiles[:1])
-        index = None if task is None else _locate_one(task, self.tasks_)
-        coef = self.coef_.mean(axis=0) if index is None else self.coef_[index]
-        effect = steps @ coef
-        return PartialEffect(columns.names[place], x, effect, *self._effect_band(steps, effect, index, level))
-
-    def _effect_band(
-        self, steps: Array, effect: Array, index: int | None, level: float
-    ) -> tuple[Array | None, Array | None]:
-        """Lower and upper ends of an effect's band, given the differences of features; None if there is no band."""
-        return None, None
-
-    def _columns(self) -> Columns:
-        if not hasattr(self, "column_quantiles_"):
-            raise DataError(
-                "This model knows no values of its columns (it was fitted to moments, or saved by an early version); "
-                "fit it again, to rows in memory, to read its effects."
-            )
-        schemas = None if self.encoder_ is None else self.encoder_.columns
-        return Columns(self.features_[: self._n_columns], schemas, self.column_quantiles_)
-
-    def column_relevance(self) -> dict[str, float]:
-        """How much each column changes the predictions, through its line, its curve and its levels together.
-
-        The relevance of a column is the standard deviation of its partial effect over its values in training, and the
-        root mean square of that over tasks. The columns have the order of the input.
-
-        Returns
-        -------
-        dict of str → float
-        """
-        check_is_fitted(self)
-        columns = self._columns()
-        relevance = {}
-        for place, name in enumerate(columns.names):
-            rows, shares = columns.typical(place)
-            effects = self._mapped(rows) @ self.coef_.T
-            spread = shares @ (effects - shares @ effects) ** 2
-            relevance[name] = float(np.sqrt(spread.mean()))
-        return relevance
-
 
 def read_known(known: Given) -> Array:
     """A copy of the known targets as numbers, NaN for unknown ones."""
@@ -336,103 +266,326 @@ def read_known(known: Given) -> Array:
     return values
 
 
-def _locate_one(task: Any, known: Labels) -> int:
-    """Position of one task name; an unknown name raises."""
-    index = locate_tasks([task], known)
-    refuse_unseen(read_labels([task]), index, known)
-    return int(index[0])
+class MeanPredictor(RegressorMixin, TaskPredictor):
+    """Mixin that predicts means and scores by the share of explained deviance, R² for least squares."""
+
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None, *, offset: Given = None) -> Array:
+        """Predict the mean of the target.
+
+        Parameters
+        ----------
+        X, tasks, unseen, offset
+            As for :meth:`mssl.MSSLRegressor.predict`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K); lazy for Dask collections
+        """
+        if is_dask(X) and offset is None:
+            return predict_lazily(partial(MeanPredictor.predict, self, unseen=unseen), X, tasks)
+        rows = self._rows(X, tasks, unseen)
+        predictor = self._predictor_of(rows) + self._offset(offset, rows.shape)
+        if self.target_ is None:
+            return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
+        variance = self.noise_variance_  # on the scale of the fit
+        if rows.index is not None:
+            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index]).reshape(rows.shape)
+        return self._as_given(self.target_.mean(predictor, variance), rows.dtype)
+
+    @score_by_keyword
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        tasks: Given = None,
+        sample_weight: Given = None,
+        offset: Given = None,
+    ) -> float:
+        """Share of explained deviance, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
+
+        For (n, K) targets the score is the mean over tasks, where each task is compared with its own mean. Missing
+        targets are left out.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight, offset
+            As for :meth:`fit`.
+        """
+        # The check comes before loss_, so that an unfitted model raises NotFittedError. New tasks cause no warning,
+        # because folds may leave tasks out.
+        check_is_fitted(self)
+        predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
+        return deviance_score(self.loss_, y, predictions, sample_weight)
 
 
-def head(X: Any, task_column: Any) -> Any:
-    """An empty X with the same columns; a frame loses its task column."""
-    if is_frame(X):
-        names = list(X.columns)
-        own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
-        return without_columns(X.head(0), (own,))
-    return np.empty((0, as_rows(X).shape[1]))
+class OccasionPredictor(MeanPredictor):
+    """Mixin of the regressors that predict the targets of an occasion given others of them, with their deviations."""
+
+    # Whether means of transformed targets and means under other losses depend on the variances of the weights.
+    _integrates = False
+
+    def _forecast(
+        self, X: Any, tasks: Given, unseen: str | None, offset: Given = None
+    ) -> tuple[Forecast, tuple[int, ...], DTypeLike]:
+        """Flat distributions of all rows, the shape of the predictions, and the type of the rows.
+
+        By default the weights are known, and the targets of an occasion have the covariance of the residuals.
+        """
+        rows, covariance = self._rows(X, tasks, unseen), self.residual_covariance_
+        if covariance is None or len(rows.shape) != 2:
+            raise ParameterError(
+                "known and return_std need the covariance of the tasks' residuals, which this model does not have. Fit "
+                "MSSLRegressor(relation='residual') to targets of shape (n, K), and predict for all tasks at once."
+            )
+        mean = np.ravel(self._predictor_of(rows) + self._offset(offset, rows.shape))
+        variance, sure = np.tile(np.diag(covariance), rows.shape[0]), np.full(len(mean), np.inf)
+        return self.loss_.forecast(mean, np.zeros(len(mean)), variance, sure), rows.shape, rows.dtype
+
+    def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Given) -> tuple[Array, Array]:
+        """Means and variances on the scale of the fit, given the known targets of the same occasions."""
+        if len(shape) != 2 or not self.loss_.quadratic:
+            raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
+        covariance = self.residual_covariance_
+        if np.any(forecast.variance):
+            covariance = covariance + forecast.variance.reshape(*shape, 1) * np.eye(len(covariance))
+        targets = read_known(known)
+        seen = ~np.isnan(targets)
+        targets[seen] = self._targets(targets[seen])
+        given = conditional(forecast.mean.reshape(shape), covariance, targets)
+        return given.mean, given.variance
+
+    @overload
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: Literal[False] = False,
+    ) -> Array: ...
+    @overload
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: bool,
+    ) -> Any: ...
+    def predict(
+        self,
+        X: Any,
+        tasks: Given = None,
+        unseen: str | None = None,
+        *,
+        offset: Given = None,
+        known: Given = None,
+        return_std: bool = False,
+    ) -> Any:
+        """Predict the mean of the target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Treatment of tasks that the training data do not have. "mean" predicts them from the tasks' mean
+            (``unseen_coef_``, ``unseen_intercept_``), and "error" refuses them. The default is "mean" with a warning if
+            the estimator has a shared mean, else "error".
+        offset : array of the shape of the predictions or of their rows, optional
+            Numbers that are added to the linear predictor; see :meth:`fit`.
+        known : array of shape (n, K), optional
+            Known targets of the same occasions, NaN for those to be predicted. The result holds the known targets, and
+            the expectations of the others given the known ones. Only for the Gaussian loss, and for a
+            :class:`mssl.MSSLRegressor` only with related residuals (``relation="residual"``).
+        return_std : bool, default=False
+            Whether to return standard deviations of the targets about the predictions too (0 for known targets). A
+            :class:`mssl.MSSLRegressor` needs related residuals for them.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K), or two of them with ``return_std``
+
+        Examples
+        --------
+        Three stations, of which the third has lost every other value:
+
+        >>> import numpy as np
+        >>> from mssl import MSSLRegressor
+        >>> random = np.random.default_rng(0)
+        >>> X = random.standard_normal((200, 2))
+        >>> weather = random.standard_normal((200, 1))
+        >>> Y = X @ [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]] + weather + 0.3 * random.standard_normal((200, 3))
+        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, relation="residual").fit(X[:100], Y[:100])
+        >>> known = Y[100:].copy()
+        >>> known[::2, 2] = np.nan
+        >>> alone, given = model.predict(X[100:]), model.predict(X[100:], known=known)
+        >>> [round(float(np.std((Y[100:] - answer)[::2, 2])), 1) for answer in (alone, given)]
+        [1.0, 0.4]
+        """
+        check_is_fitted(self)
+        plain = not self._integrates or (self.loss_.quadratic and self.target_ is None)
+        if plain and known is None and not return_std:
+            return super().predict(X, tasks, unseen, offset=offset)
+        forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
+        if known is not None:
+            mean, variance = self._given(forecast, shape, known)
+        elif self.target_ is not None:
+            mean, variance = forecast.mean, forecast.variance + forecast.dispersion
+        else:
+            mean, variance = forecast.moments()
+        if self.target_ is not None:
+            mean, variance = _own_scale(self.target_, mean, variance)
+        mean, std = (self._as_given(values.reshape(shape), dtype) for values in (mean, np.sqrt(variance)))
+        return (mean, std) if return_std else mean
 
 
-class PartialEffect(NamedTuple):
-    """The effect of one column on the linear predictor, compared with the column at its mean.
-
-    Attributes
-    ----------
-    feature : str
-        The column.
-    x : ndarray of shape (n,)
-        Values of the column, or its levels.
-    effect : ndarray of shape (n,)
-        Differences of the linear predictor from its value with all columns at their means. They are on the scale of the
-        link, and of the transformed targets if the model has a ``target_transform``.
-    lower, upper : ndarray of shape (n,) or None
-        A band that holds the curve with the given probability; None if the model has no band.
-    """
-
-    feature: str
-    x: Labels
-    effect: Array
-    lower: Array | None = None
-    upper: Array | None = None
-
-    def __repr__(self) -> str:
-        low, high = float(np.min(self.effect)), float(np.max(self.effect))
-        return f"PartialEffect({self.feature!r}, {len(self.x)} points, effects from {low:.3g} to {high:.3g})"
+def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Means and variances of the targets, given the means and variances of the transformed targets."""
+    own = transform.mean(mean, variance)
+    square = np.zeros_like(own)
+    for node, weight in zip(NODES, MASS, strict=True):
+        square += weight * (transform.inverse(mean + np.sqrt(variance) * node) - own) ** 2
+    return own, square
 
 
-class Columns:
-    """The columns of the input, from which the encoded columns are made.
+class LabelEstimator(ClassifierMixin, TaskPredictor):
+    """Mixin of the classifiers, with two labels for all tasks, probabilities, decisions and accuracy."""
+
+    class_weight: ClassWeight
+    # Parameters of the regressors, which are fixed for classifiers.
+    loss = "bernoulli"
+    _numeric = False
+
+    def _loss(self) -> Loss:
+        return Bernoulli()
+
+    def _with_targets(self, data: TaskData) -> TaskData:
+        classes = two_classes(data.y)
+        coded = replace(data, y=(data.y == classes[1]).astype(float))
+        self._note(classes=classes, base_rates=task_means(coded.y, data.task_of_row, data.weights, data.n_tasks))
+        return replace(coded, weights=class_weights(coded, classes, self.class_weight))
+
+    def decision_function(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Array:
+        """Log-odds of the second class, ``classes_[1]``.
+
+        Parameters
+        ----------
+        X, tasks, unseen
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        rows = self._rows(X, tasks, unseen)
+        return self._as_given(self._predictor_of(rows), rows.dtype)
+
+    def predict_proba(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Array:
+        """Probabilities of both classes, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, tasks, unseen
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
+        """
+        eta = self.decision_function(X, tasks, unseen)
+        return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
+
+    def predict(self, X: Any, tasks: Given = None, unseen: str | None = None) -> Labels:
+        """Predict the more likely class.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Treatment of tasks that the training data do not have: "mean" predicts them from the tasks' mean, "error"
+            refuses them; see :meth:`mssl.MSSLRegressor.predict`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        second = self.decision_function(X, tasks, unseen) > 0
+        return self.classes_[second.astype(int)]
+
+    @score_by_keyword
+    def score(self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None) -> float:
+        """Accuracy; for (n, K) labels the mean over tasks, without missing labels.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`fit`.
+        """
+        check_is_fitted(self)
+        prediction = self.predict(X, tasks=tasks, unseen=self.unseen_)
+        target, weights = scored_targets(self._targets(y), prediction == self.classes_[1], sample_weight)
+        weights = np.where(np.isnan(target), 0.0, weights)
+        totals = weights.sum(axis=0)
+        hits = (weights * ((prediction == self.classes_[1]) == target)).sum(axis=0)
+        return float(np.mean(hits[totals > 0] / totals[totals > 0]) if target.ndim == 2 else hits / totals)
+
+    def _targets(self, y: Any) -> Array:
+        """Labels as 0 and 1; missing labels of an (n, K) table as NaN."""
+        labels = np.asarray(y)
+        missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
+        strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))
+        if np.any(strange):
+            seen = listing(sorted({str(label) for label in labels[strange]}))
+            raise DataError(
+                f"y holds labels that the model was not fitted with ({seen}); "
+                f"it knows {listing(self.classes_)}. Use the labels of the fit."
+            )
+        return np.where(missing, np.nan, labels == self.classes_[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # estimators, with which this class is mixed, have it
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) -> Array | None:
+    """Row weights times the weights of their classes; "balanced" gives both classes of a task the same total.
 
     Parameters
     ----------
-    names : ndarray of shape (d,)
-        Names of the encoded columns.
-    schemas : sequence of ColumnSchema or None
-        Schemas of the columns of the input; None if all columns are numbers.
-    quantiles : ndarray of shape (1 + 21, d)
-        Means and quantiles of the encoded columns.
+    data : TaskData
+        Targets 0 and 1 for the two classes.
+    classes : ndarray of shape (2,)
+        Labels.
+    class_weight : None, "balanced" or dict of label → weight
+        Labels that a dict leaves out have weight 1.
     """
-
-    def __init__(self, names: Labels, schemas: Sequence[ColumnSchema] | None, quantiles: Array) -> None:
-        plain = [ColumnSchema(str(name), None) for name in names]
-        self.schemas, self.quantiles = plain if schemas is None else schemas, quantiles
-        self.names = [schema.name for schema in self.schemas]
-        self.of = column_of(self.schemas)
-
-    def place(self, feature: Any) -> int:
-        """Number of a column, given by name or by number."""
-        if isinstance(feature, int | np.integer) and not isinstance(feature, bool) and 0 <= feature < len(self.names):
-            return int(feature)
-        if feature in self.names:
-            return self.names.index(feature)
-        allowed = f"give the name of a column, or its number from 0 to {len(self.names) - 1}"
-        raise refused("feature", feature, allowed, f"Columns are {listing(self.names)}.")
-
-    def grid(self, place: int, n_points: int) -> tuple[Labels, Array]:
-        """Values of a column, and encoded rows with these values and all other columns at their means."""
-        mean, ranges = self.quantiles[0], self.quantiles[1:]
-        own = np.flatnonzero(self.of == place)
-        schema = self.schemas[place]
-        if schema.categories is not None:
-            x: Labels = np.asarray(schema.categories, dtype=object)
-            rows = np.tile(mean, (len(x), 1))
-            rows[:, own[: schema.width]] = (x[:, None] == np.asarray(schema.levels, dtype=object)).astype(float)
-        else:
-            x = np.linspace(ranges[0, own[0]], ranges[-1, own[0]], n_points)
-            rows = np.tile(mean, (len(x), 1))
-            rows[:, own[0]] = x
-        rows[:, own[-1:] if schema.indicator else []] = 0.0
-        return x, rows
-
-    def typical(self, place: int) -> tuple[Array, Array]:
-        """Encoded rows in which a column takes its quantiles or levels and all other columns are at their means.
-
-        The second array holds the weights of the rows: equal weights for quantiles, shares in training for levels.
-        """
-        own, schema = np.flatnonzero(self.of == place), self.schemas[place]
-        if schema.categories is None:
-            rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
-            rows[:, own[0]] = self.quantiles[1:, own[0]]
-            return rows, np.full(len(rows), 1.0 / len(rows))
-        known = np.clip(self.quantiles[0, own[: schema.width]], 0.0, 1.0)
-        shares = known if len(known) == len(schema.categories) else np.r_[max(0.0, 1.0 - known.sum()), known]
-        return self.grid(place, 0)[1], shares / shares.sum()
+    if class_weight is None:
+        return data.weights
+    weights = data.row_weights
+    if isinstance(class_weight, str):
+        check_choice("class_weight", class_weight, ("balanced",), also="None or a dict of label → weight")
+        second = data.task_sums(weights * data.y)
+        totals = np.stack([data.weight_sums() - second, second])
+        both = np.all(totals > 0, axis=0)
+        factors = np.divide(0.5 * totals.sum(axis=0), totals, out=np.ones_like(totals), where=both)
+        return np.asarray(weights * factors[data.y.astype(int), data.task_of_row])
+    if not hasattr(class_weight, "get"):
+        raise refused("class_weight", class_weight, "allowed are 'balanced', or None or a dict of label → weight")
+    unknown = [label for label in class_weight if label not in classes.tolist()]
+    pair = np.asarray([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+    if unknown or not np.all(np.isfinite(pair)) or np.any(pair <= 0):
+        allowed = f"give numbers above 0 for the labels {listing(classes.tolist())}"
+        raise refused("class_weight", class_weight, allowed)
+    return np.asarray(weights * pair[data.y.astype(int)])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from mssl._typing import Array, BaseEstimator, Labels, TaskMatrix
 from mssl._validation import refused, warn
@@ -21,6 +22,7 @@ from mssl.model.objective import PaperScale
 from mssl.model.task_matrix import count_entries
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record
+from mssl.solvers.base import Status
 from mssl.solvers.fit import (
     Prepared,
     Settings,
@@ -114,12 +116,8 @@ class FitSpec(NamedTuple):
         self.structure.check(data.n_tasks)
         if self.structure.relates == "residual":
             if not self.loss.quadratic:
-                raise refused(
-                    "loss",
-                    self.loss.name,
-                    "relation='residual' relates the errors of least squares",
-                    "Use relation='coef', which allows every loss.",
-                )
+                allowed = "relation='residual' relates the errors of least squares"
+                raise refused("loss", self.loss.name, allowed, "Use relation='coef', which allows every loss.")
             if not gaps:
                 check_aligned(data)
         self.penalty.check()
@@ -134,16 +132,134 @@ class FitSpec(NamedTuple):
         return result.structure.precision / scale / prepared.unit**2
 
     def fit(
-        self,
-        prepared: Prepared,
-        warm: FitResult | None = None,
-        monitor: Callable[[Record], bool] | None = None,
+        self, prepared: Prepared, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
     ) -> FitResult:
         """Fit prepared data, starting from a previous fit if one is given."""
         structure, origin = self.structure, None
         if self.screens:
             structure, origin = without_chance_edges(prepared, structure, self.penalty)
         return fit_prepared(prepared, structure, self.penalty, warm=warm, origin=origin, monitor=monitor)
+
+    def warn_if_ordinary(self, data: TaskData) -> None:
+        """Warn if r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
+        profits = not self.ridge_alone or self.penalty.ridges(np.ones(1)).any()
+        if self.structure.relates != "residual" or profits or not data.shared or data.n_tasks == 1:
+            return
+        warn(
+            "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
+            "weights are those of ordinary least squares for every graph, so only the graph is learned. Give "
+            "coef_penalty > 0 for weights that profit from the graph."
+        )
+
+    def warn_of_end(self, result: FitResult) -> None:
+        """Warn that a fit ended before its certificate was within the tolerance, and name remedies."""
+        settings, features = self.settings, result.W.shape[1]
+        if result.status is Status.UNSETTLED:
+            remedy = (
+                "the known targets do not determine the fit: raise coef_penalty, ridge or graph_penalty, leave out "
+                f"tasks with few targets, or raise tol (now {settings.tol:g})"
+            )
+        elif self.structure.relates == "residual" and features >= result.scale.n_rows:
+            remedy = (
+                f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, so there are hardly any "
+                "residuals from which the graph could be learned: raise coef_penalty or ridge, give the loss a "
+                "noise_variance if its estimate (noise_variance_) is far too small, or else raise max_iter (now "
+                f"{settings.max_iter})"
+            )
+        elif result.status is Status.MAX_ITER:
+            remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
+        else:
+            remedy = (
+                f"raise tol (now {settings.tol:g}), or rescale features, and targets of tasks, that differ by many "
+                "orders of magnitude"
+            )
+        warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning)
+
+    def graph_penalty_limit(self, prepared: Prepared) -> float:
+        r"""The λ, in the estimator's units, above which fits have an empty graph, except for edges without a penalty.
+
+        The diagonal fixed point is stationary for λ of at least :math:`\max_{i\ne j}|S_{ij}|/a_{ij}`
+        (:func:`mssl.model.objective.lambda_max`). The graph of a fit *may* be empty there, but need not be: F is not
+        convex in weights and graph together. A fit that starts near the fixed point (because of a shared mean, an ℓ1
+        penalty, or another loss than least squares) can end at a better point with an edge. The paper's formulation has
+        no closed form: λ also penalises the diagonal, so the weights that determine S depend on λ.
+
+        In both cases a search over fits finds the limit. It lowers λ from a value without edges until a fit has an
+        edge. Bisection then narrows the interval between the last λ without an edge and the first λ with one. Finally
+        the search is repeated just above the result, because a fit that stops within its tolerance may keep a tiny
+        edge.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The data.
+        """
+        structure, penalty = self.structure, self.penalty
+        if not structure.prices_edges:
+            raise refused("structure", structure, "limits are for a learned sparse precision")
+        scale = 1.0 if self.paper is None else self.paper.graph_penalty
+        if structure.starts_diagonal:
+            stationary = diagonal_lambda_max(prepared, structure, penalty)
+            ladder = [multiple * stationary for multiple in _ABOVE]
+        else:
+            ladder = list(start_lambda_max(prepared, structure, penalty) * _HALVINGS)
+        if ladder[0] == 0:
+            return 0.0
+        has_edges = _edge_finder(prepared, structure, penalty)
+        limit = border(has_edges, ladder)
+        if not structure.starts_diagonal and limit == ladder[-1]:
+            return ladder[0] / scale  # No λ gives an edge, because the weights collapse.
+        limit = border(has_edges, [multiple * limit for multiple in _NEAR])
+        return limit / scale
+
+    def coef_penalty_limit(self, prepared: Prepared) -> float:
+        """The smallest γ, in the estimator's units, for which all weights are zero."""
+        limit = prepared.gamma_max(self.structure)
+        return limit if self.paper is None else limit / self.paper.coef_penalty
+
+    def errors(self, prepared: Prepared, result: FitResult) -> LaterErrors | None:
+        r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed at their first use.
+
+        Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for losses other than least
+        squares a second-order approximation at the fit) with the precision
+
+        .. math:: H = \operatorname{diag}_k(s_k G_k + \rho_k I) + C \otimes I_d,
+
+        which is the curvature of the objective, with Grams :math:`G_k`, noise precisions :math:`s_k`, ridges
+        :math:`\rho_k` and the coupling C. The standard errors are the square roots of the diagonal of :math:`H^{-1}`.
+        Task k uses :math:`\operatorname{tr}(s_k G_k (H^{-1})_{kk})` degrees of freedom. These numbers do not include
+        the uncertainty of the estimated graph.
+
+        The result is None if the model has no standard errors: with an ℓ1 penalty, penalties that couple tasks, or
+        related residuals.
+        """
+        if self.structure.relates != "coef" or not self.ridge_alone or result.W.size > LARGEST:
+            return None
+        problem = prepared.problem(self.penalty)
+        assert isinstance(problem, CoefficientProblem)
+        loss = problem.loss
+        kept, scale = prepared.kept, 1.0 / prepared.noise
+        if isinstance(loss, GLMLoss):
+            kept, scale = KeptLoss(loss.model(loss.evaluate(result.W), observed=False)), np.ones(len(scale))
+        rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())
+        if prepared.rows is not None:
+            rows = float(prepared.rows.weights.sum())
+        others = {"log_likelihood": self._log_likelihood(prepared, result), "rows": rows}
+        prior = self.structure, result.structure, prepared.mean_of(self.structure)
+        return LaterErrors(kept, scale, prior, problem.ridge, prepared.unit / prepared.design.scales, others)
+
+    def _log_likelihood(self, prepared: Prepared, result: FitResult) -> float | None:
+        """Log-likelihood of the training rows for the Gaussian and the Bernoulli loss, else None."""
+        if self.loss.labels and prepared.rows is not None:
+            rows = prepared.rows
+            eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)
+            return -float(np.sum(rows.weights * rows.loss.value(rows.y, eta)))
+        if not self.loss.quadratic or prepared.data is None:
+            return None
+        squares: Array = 2 * prepared.base.task_values(result.W)
+        n = prepared.data.weight_sums()
+        variance = prepared.unit**2 * prepared.noise
+        return -0.5 * float(np.sum(n * np.log(2 * np.pi * variance) + squares / prepared.noise))
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
@@ -155,18 +271,6 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     return Settings(**(given | changes))
 
 
-def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
-    """Warn if r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
-    profits = not spec.ridge_alone or spec.penalty.ridges(np.ones(1)).any()
-    if profits or not data.shared or data.n_tasks == 1:
-        return
-    warn(
-        "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
-        "weights are those of ordinary least squares for every graph, so only the graph is learned. Give "
-        "coef_penalty > 0 for weights that profit from the graph."
-    )
-
-
 # Relative distance between the limit and a λ whose graph has an edge. Halving the distance costs one more fit.
 _ACCURACY = 1e-4
 # The search for edges near the limit uses these multiples of a λ without edges. Fits can keep tiny edges just above it.
@@ -174,49 +278,6 @@ _NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)
 _ABOVE = (1.3, *_NEAR)  # The search starts with these multiples of the λ at which the empty graph is stationary.
 # If no such λ is known, the search starts with these multiples of λ_max at the starting weights.
 _HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)
-
-
-def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
-    r"""The λ, in the estimator's units, above which fits have an empty graph, except for edges without a penalty.
-
-    The diagonal fixed point is stationary for λ of at least :math:`\max_{i\ne j}|S_{ij}|/a_{ij}`
-    (:func:`mssl.model.objective.lambda_max`). The graph of a fit *may* be empty there, but need not be: F is not convex
-    in weights and graph together. A fit that starts near the fixed point (because of a shared mean, an ℓ1 penalty, or
-    another loss than least squares) can end at a better point with an edge. The paper's formulation has no closed form:
-    λ also penalises the diagonal, so the weights that determine S depend on λ.
-
-    In both cases a search over fits finds the limit. It lowers λ from a value without edges until a fit has an edge.
-    Bisection then narrows the interval between the last λ without an edge and the first λ with one. Finally the search
-    is repeated just above the result, because a fit that stops within its tolerance may keep a tiny edge.
-
-    Parameters
-    ----------
-    prepared, spec
-        The data, and a specification with a learned sparse precision.
-    """
-    structure, penalty = spec.structure, spec.penalty
-    if not structure.prices_edges:
-        raise refused("structure", structure, "limits are for a learned sparse precision")
-    scale = 1.0 if spec.paper is None else spec.paper.graph_penalty
-    if structure.starts_diagonal:
-        stationary = diagonal_lambda_max(prepared, structure, penalty)
-        ladder = [multiple * stationary for multiple in _ABOVE]
-    else:
-        ladder = list(start_lambda_max(prepared, structure, penalty) * _HALVINGS)
-    if ladder[0] == 0:
-        return 0.0
-    has_edges = _edge_finder(prepared, structure, penalty)
-    limit = border(has_edges, ladder)
-    if not structure.starts_diagonal and limit == ladder[-1]:
-        return ladder[0] / scale  # No λ gives an edge, because the weights collapse.
-    limit = border(has_edges, [multiple * limit for multiple in _NEAR])
-    return limit / scale
-
-
-def coef_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
-    """The smallest γ, in the estimator's units, for which all weights are zero."""
-    limit = prepared.gamma_max(spec.structure)
-    return limit if spec.paper is None else limit / spec.paper.coef_penalty
 
 
 def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float:
@@ -264,43 +325,6 @@ def _edge_finder(prepared: Prepared, structure: Structure, penalty: Penalty) -> 
 LARGEST = 1500  # Models with more weights have no standard errors; the covariance of 1500 weights takes half a second.
 
 
-def errors_of(spec: FitSpec, prepared: Prepared, result: FitResult) -> LaterErrors | None:
-    r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed at their first use.
-
-    Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for losses other than least squares
-    a second-order approximation at the fit) with the precision
-
-    .. math:: H = \operatorname{diag}_k(s_k G_k + \rho_k I) + C \otimes I_d,
-
-    which is the curvature of the objective, with Grams :math:`G_k`, noise precisions :math:`s_k`, ridges :math:`\rho_k`
-    and the coupling C. The standard errors are the square roots of the diagonal of :math:`H^{-1}`. Task k uses
-    :math:`\operatorname{tr}(s_k G_k (H^{-1})_{kk})` degrees of freedom. These numbers do not include the uncertainty of
-    the estimated graph.
-
-    The result is None if the model has no standard errors: with an ℓ1 penalty, penalties that couple tasks, or related
-    residuals.
-    """
-    if spec.structure.relates != "coef" or not spec.ridge_alone or result.W.size > LARGEST:
-        return None
-    problem = prepared.problem(spec.penalty)
-    assert isinstance(problem, CoefficientProblem)
-    loss = problem.loss
-    kept, scale = prepared.kept, 1.0 / prepared.noise
-    if isinstance(loss, GLMLoss):
-        kept, scale = KeptLoss(loss.model(loss.evaluate(result.W), observed=False)), np.ones(len(scale))
-    rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())
-    if prepared.rows is not None:
-        rows = float(prepared.rows.weights.sum())
-    return LaterErrors(
-        kept,
-        scale,
-        (spec.structure, result.structure, prepared.mean_of(spec.structure)),
-        problem.ridge,
-        prepared.unit / prepared.design.scales,
-        {"log_likelihood": log_likelihood(spec, prepared, result), "rows": rows},
-    )
-
-
 @dataclass(eq=False)
 class LaterErrors(Later[dict[str, Any]]):
     """Standard errors and degrees of freedom, from the curvature of the loss at the fit.
@@ -345,17 +369,3 @@ class LaterErrors(Later[dict[str, Any]]):
         dof = [np.sum(grams[k] * own[k]) for k in range(K)]
         std = np.sqrt(np.diag(inverse).reshape(K, d)) * self.units
         return {"std": std, "dof": np.asarray(dof), **self.others}
-
-
-def log_likelihood(spec: FitSpec, prepared: Prepared, result: FitResult) -> float | None:
-    """Log-likelihood of the training rows for the Gaussian and the Bernoulli loss, else None."""
-    if spec.loss.labels and prepared.rows is not None:
-        rows = prepared.rows
-        eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)
-        return -float(np.sum(rows.weights * rows.loss.value(rows.y, eta)))
-    if not spec.loss.quadratic or prepared.data is None:
-        return None
-    squares: Array = 2 * prepared.base.task_values(result.W)
-    n = prepared.data.weight_sums()
-    variance = prepared.unit**2 * prepared.noise
-    return -0.5 * float(np.sum(n * np.log(2 * np.pi * variance) + squares / prepared.noise))

@@ -230,3 +230,22 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
 def _range(values: Array) -> str:
     low, high = float(values.min()), float(values.max())
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def estimator_html(model: Any, diagram: str) -> str:
+    """Scikit-learn's diagram, followed by the facts and the graph of a fitted model."""
+    if not hasattr(model, "result_"):
+        return diagram
+    result, (K, d), left = model.result_, model.coef_.shape, "text-align:left"
+    facts = {
+        "tasks": f"{K}",
+        "features": f"{d}",
+        "loss": model.loss_.name,
+        "shared mean": f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none",
+        "support": f"{model.graph_.n_edges} of {K * (K - 1) // 2} pairs",
+        "certificate": f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds",
+        "status": str(result.status),
+    }
+    rows = [tag("tr", tag("th", Html(k), style=left), tag("td", Html(v), style=left)) for k, v in facts.items()]
+    fit = tag("details", tag("summary", Html("Fit")), tag("table", *rows), model.graph_._html(), open=True)
+    return f"{diagram}{fit!s}"

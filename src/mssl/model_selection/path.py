@@ -17,7 +17,6 @@ from mssl._validation import refused
 from mssl.data.inputs import feature_labels
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.mssl import MSSLRegressor
-from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
 from mssl.model_selection.scores import Dataset, Params, PathPoint, configured, follow, grid_values
@@ -150,7 +149,7 @@ def regularization_path(
     grids = {name: [held[name]] if grid is None else grid_values(grid, name) for name, grid in further.items()}
     if isinstance(coef_penalties, int | np.integer):
         spec = template.to_spec(data)
-        gamma = coef_penalty_limit(whole.prepared(spec), spec)
+        gamma = spec.coef_penalty_limit(whole.prepared(spec))
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
@@ -159,7 +158,7 @@ def regularization_path(
         lambdas = graph_penalties
         if lambdas is None:
             spec = configured(template, fixed).to_spec(data)
-            limit = graph_penalty_limit(whole.prepared(spec), spec) or 1.0  # Correlations are at most 1.
+            limit = spec.graph_penalty_limit(whole.prepared(spec)) or 1.0  # Correlations are at most 1.
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))

@@ -42,7 +42,7 @@ from mssl.data.inputs import is_missing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps
-from mssl.estimators.spec import FitSpec, graph_penalty_limit, shallow_copy
+from mssl.estimators.spec import FitSpec, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.judge.held_out import (
     CERTIFIED,
@@ -250,7 +250,7 @@ def graph_limit(source: Dataset, model: MultiTaskEstimator) -> float:
         raise refused("structure", spec.structure, "a path over λ needs a learned sparse precision")
     prepared = source.prepared(spec)
     if not spec.structure.starts_diagonal:
-        return graph_penalty_limit(prepared, spec) or 1.0
+        return spec.graph_penalty_limit(prepared) or 1.0
     return start_lambda_max(prepared, spec.structure, spec.penalty)
 
 

@@ -31,18 +31,12 @@ from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import as_rows, listing, read_labels
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
-from mssl.estimators.base import (
-    MultiTaskEstimator,
-    PenaltyLimits,
-    estimator_html,
-    hint_at_other_scales,
-    score_by_keyword,
-    warn_of_end,
-)
+from mssl.estimators.base import MultiTaskEstimator, PenaltyLimits, hint_at_other_scales
 from mssl.estimators.fitted import Fitted, FittedAttributes
 from mssl.estimators.moments import FromMoments, check_moments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
-from mssl.estimators.summary import Summary, summarise
+from mssl.estimators.prediction import score_by_keyword
+from mssl.estimators.summary import Summary, estimator_html, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import AUC, SCORE, ScoreTable
@@ -461,7 +455,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         fits.append(last.refitted(chosen[-1], warm))
         for point, _ in fits:
             if not point.result.status.good:
-                warn_of_end(point.spec, point.result)
+                point.spec.warn_of_end(point.result)
         average = None if len(fits) == len(chosen[-1]) == 1 else mean_weights([weights for _, weights in fits])
         self.best_estimator_ = point.fitted(last.reader, average)
         means, settings = last.given.get("shared_mean", [True]), [dict(last.table.params[k]) for k in chosen[-1]]

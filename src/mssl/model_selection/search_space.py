@@ -41,7 +41,6 @@ from typing import Any
 import numpy as np
 
 from mssl.estimators.base import MultiTaskEstimator, check_targets
-from mssl.estimators.spec import coef_penalty_limit, graph_penalty_limit
 from mssl.model_selection.scores import Contest, Dataset, Grids, Params, configured, graph_limit
 from mssl.penalties import L1
 
@@ -110,7 +109,7 @@ class SearchSpace:
         return cls(
             given if normalised else ABSENT | given,
             graph_limit=by_settings if normalised else lambda _: largest(),
-            coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
+            coef_limit=plain.coef_penalty_limit(whole.prepared(plain)),
             mean_variance=tau,
             many_tasks=whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()),
             without_graph=without_graph,
@@ -260,7 +259,7 @@ def _strengths(whole: Dataset, template: MultiTaskEstimator) -> Grids:
         if spec.structure.prices_edges:
             # In the paper's formulation λ has the units of S, and F has no minimum at λ = 0.
             free = spec.structure.starts_diagonal
-            top = 1.0 if free else graph_penalty_limit(whole.prepared(spec), spec)
+            top = 1.0 if free else spec.graph_penalty_limit(whole.prepared(spec))
             grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)).tolist(), *([0.0] if free else [])]
     if isinstance(spec.penalty, L1):
         limit = whole.prepared(spec).gamma_max()
