@@ -15,11 +15,8 @@ from mssl.plots.support import MARKS, OURS, matplotlib_module
 PIXELS = 1.75  # Pixels per point of a figure on a wide screen: larger figures are easier to read and need more room.
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
-_TAKEN = {
-    *("d", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "transform", "patternUnits", "clip-path"),
-    *("fill", "fill-opacity", "fill-rule", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray"),
-    *("stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "opacity", "font-size", "font-weight", "text-anchor"),
-}
+# Attributes that are read apart, that the page's style sheet sets, or that change nothing.
+_NEEDLESS = {"", "id", "style", _LINK, "font-family", "image-rendering", "stroke-dashoffset"}
 
 # Attributes that parts inherit from their group.
 _INHERITED = ("fill", "stroke", "stroke-opacity", "stroke-width", "stroke-linejoin", "font-size", "text-anchor")
@@ -56,8 +53,7 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     with matplotlib_module().rc_context(options):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
     root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib wrote it
-    drawing = _Reader(key, frozenset(hidden)).element(root)[0]
-    _shorten(drawing)
+    drawing = _Reader(key, hidden).element(root)[0]
     box = root.get("viewBox", "")
     width = str(round(PIXELS * float(box.split()[2])))
     drawing.attrib = {"viewBox": box, "width": width, "role": "img", "aria-label": alt}
@@ -67,33 +63,37 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
 class _Reader:
     """Converter of matplotlib's elements into fewer and shorter ones."""
 
-    def __init__(self, key: str, hidden: frozenset[str]) -> None:
+    def __init__(self, key: str, hidden: Collection[str]) -> None:
         self.key, self.hidden = key, hidden
         self.ids: dict[str, str] = {}
 
     def element(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
-        """The element, or only its parts if it adds nothing itself."""
+        """The element, or only its parts if it adds nothing itself; `mark` is the link around it."""
         name = node.tag.rpartition("}")[2]
         if name in _DROPPED:
             return []
-        inner = node.get(_LINK) if name == "a" else None
-        parts = [part for child in node for part in self.element(child, inner)]
-        attributes = self.attributes(node, name)
+        if name == "a":
+            return [part for child in node for part in self.element(child, node.get(_LINK))]
+        made = ElementTree.Element(name)
+        made.extend(part for child in node for part in self.element(child))
+        made.attrib = self.attributes(node, name)
         if mark is not None:
-            attributes |= {"data-of": mark} | ({"class": "off"} if mark in self.hidden else {})
-        if name == "a" or (name == "g" and not attributes) or (name == "defs" and not parts):
-            return parts
-        made = ElementTree.Element(name, attributes)
+            made.attrib |= {"data-of": mark} | ({"class": "off"} if mark in self.hidden else {})
+        if (name == "g" and not made.attrib) or (name == "defs" and not len(made)):
+            return list(made)
+        if name == "g" and len(made) == 1 and mark is not None:
+            made[0].attrib |= made.attrib
+            return list(made)
+        if name == "g":
+            _hoist(made)
         made.text = node.text if name in ("text", "tspan") else None
-        made.extend(parts)
         return [made]
 
     def attributes(self, node: ElementTree.Element, name: str) -> dict[str, str]:
         """Visible attributes and styles, as attributes."""
         style = (part.partition(":") for part in node.get("style", "").split(";"))
         given = dict(node.attrib) | {key.strip(): value.strip() for key, _, value in style}
-        written = {key: self.value(key, value) for key, value in given.items() if key in _TAKEN}
-        found = {key: value for key, value in written.items() if value}
+        found = {key: self.value(key, value) for key, value in given.items() if key not in _NEEDLESS}
         target, own = node.get(_LINK, ""), node.get("id", "")
         if target:
             found["href"] = f"#{self.named(target[1:])}" if target.startswith("#") else target
@@ -101,11 +101,11 @@ class _Reader:
             found["class"] = own.removeprefix(OURS)
         elif name != "g" and own:
             found["id"] = self.named(own)
-        return found
+        return {key: value for key, value in found.items() if value}
 
     def value(self, key: str, value: str) -> str:
         """The value of an attribute in few characters; empty if it has no effect."""
-        if value.startswith("rotate(-0 ") or (key == "stroke-dashoffset" and value == "0"):
+        if value.startswith("rotate(-0 "):
             return ""
         if key == "transform" and not value.startswith("rotate"):
             return value  # Images need all digits.
@@ -129,18 +129,6 @@ def _by_steps(line: str) -> str:
     steps = [end - start for start, end in zip(tenths, tenths[2:], strict=False)]
     first, others = (" ".join(f"{tenth / 10:g}" for tenth in part) for part in (tenths[:2], steps))
     return re.sub(r"\b0\.", ".", f"M{first}l{others}").replace(" -", "-")
-
-
-def _shorten(group: ElementTree.Element) -> None:
-    """Move common attributes of parts to their groups, and the mark of a group with one part to this part."""
-    for part in group:
-        _shorten(part)
-    if group.tag == "g":
-        for k, part in enumerate(group):
-            if part.tag == "g" and len(part) == 1 and "data-of" in part.attrib:
-                part[0].attrib |= part.attrib
-                group[k] = part[0]
-        _hoist(group)
 
 
 def _hoist(group: ElementTree.Element) -> None:
