@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -91,13 +91,13 @@ class Content:
         self.fitted, self.coef = fitted, fitted.coef
         self.scores = None if data is None else measure(model, data, held_out=held_out)
         self.n_tasks, d = K, _ = self.coef.shape
-        given = fitted.input
-        tasks = list(range(K)) if given.tasks is None else given.tasks.tolist()
+        tasks = last.tasks_.tolist()
+        self.features = list(getattr(last, "features_", range(d)))
         self.title = short_name(title, 200) if title is not None else f"{self.method}: {K} tasks"
         self.stability = None if stability is None else read_stability(stability)
         self.shown = display(_graph(fitted.graph, tasks, coordinates, self.stability))
         relation = getattr(getattr(last, "best_estimator_", last), "relation", "")
-        if self.shown.notes and relation == "coef" and given.layout not in ("", "long"):
+        if self.shown.notes and relation == "coef" and fitted.input.layout not in ("", "long"):
             also = "rows of all tasks belong together here: relation='residual' relates the tasks' errors as well"
             self.shown = self.shown._replace(notes=[*self.shown.notes, also])
         self.graph, labels = self.shown.graph, self.shown.groups
@@ -112,7 +112,6 @@ class Content:
         self.groups = [self.order[labels[self.order] == label] for label in np.flatnonzero(sizes > 1)]
         self.alone = int((sizes == 1).sum())
         self.community = {k: number for number, members in enumerate(self.groups, 1) for k in members.tolist()}
-        self.features = list(range(d)) if given.features is None else list(given.features)
         self.gains = None if transfer is None else read_gains(transfer, tasks)
         self.rounds = len(fitted.history or [])
         self.ending = ""
@@ -123,10 +122,10 @@ class Content:
         variance = fitted.noise_variance
         self.noise = None if variance is None else np.sqrt(np.broadcast_to(variance, K))
         self.measured = "none" if data is None else f"y of shape {np.shape(data[1])}"
-        known = given.column_quantiles is not None
+        known, encoder = fitted.input.column_quantiles is not None, fitted.input.encoder
         self.relevance: dict[str, float] = last.column_relevance() if known else {}
         # The coefficients already show the effects of linear columns.
-        curved = given.maps is not None or (given.encoder is not None and given.encoder.has_categories)
+        curved = fitted.input.maps is not None or (encoder is not None and encoder.has_categories)
         drawn = most_relevant(last) if known and curved else []
         self.effects = [curves(last, name, tasks[: MOST_LINES // len(drawn)]) for name in drawn]
 
@@ -139,12 +138,12 @@ class Content:
             )
         if self.n_tasks < 2:
             return "There is one task only, so there is no graph between tasks."
-        if not self.graph.n_edges:
-            remedy = " A smaller graph penalty gives edges, if the tasks are related."
-            if self.method.startswith("Bayesian"):
-                remedy = " What relates the tasks is tested apart from it."
-            return f"The task graph is empty: no edge between any two tasks.{remedy}"
-        return None
+        if self.graph.n_edges:
+            return None
+        bayesian = self.method.startswith("Bayesian")
+        smaller = "A smaller graph penalty gives edges, if the tasks are related."
+        remedy = "What relates the tasks is tested apart from it." if bayesian else smaller
+        return f"The task graph is empty: no edge between any two tasks. {remedy}"
 
     @property
     def joined(self) -> str:
@@ -204,8 +203,7 @@ class LabelScores(NamedTuple):
     auc: float
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(NamedTuple):
     """Scores of the predictions of each task; NaN for tasks without rows.
 
     Attributes
@@ -235,17 +233,16 @@ class Scores:
     explained: Array
     error_name: str
     explained_name: str
-    inside: Array | None = None
-    held_out: bool | None = None
-    strangers: list[Any] = field(default_factory=list)
-    n_strange: int = 0
-    strange_error: float = np.nan
-    strange_explained: float = np.nan
-    labels: LabelScores | None = None
+    inside: Array | None
+    held_out: bool | None
+    strangers: list[Any]
+    n_strange: int
+    strange_error: float
+    strange_explained: float
+    labels: LabelScores | None
 
 
-@dataclass(frozen=True, eq=False)
-class Gains:
+class Gains(NamedTuple):
     """Gains of the tasks over their single-task fits.
 
     Attributes
@@ -293,7 +290,7 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         explained = deviance_score(fitted.loss, target[rows], mean[rows])
         return rows.sum(), error, explained, np.nan if hit is None else hit[rows].mean()
 
-    n_strange, *strange = judged(-1)
+    n_new, new_error, new_explained, _ = judged(-1)
     K = len(model.tasks_)
     counts, error, explained, inside = np.array([judged(k) for k in range(K)]).T
     own = place >= 0
@@ -302,20 +299,12 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         rates = np.full(K, np.nan) if fitted.input.base_rates is None else fitted.input.base_rates
         loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[place[own]]))
         labels = LabelScores(loss, base, area_under_curve(target[own], mean[own]))
-    training = "" if held_out is not False else "training "
+    training = "training " if held_out is False else ""
+    names = f"{training}{'error rate' if binary else 'RMSE'}", f"{training}{'R²' if fitted.loss.quadratic else 'D²'}"
+    covered = None if hit is None else inside
+    rows = counts.astype(np.int64)
     return Scores(
-        counts.astype(np.int64),
-        error,
-        explained,
-        f"{training}{'error rate' if binary else 'RMSE'}",
-        f"{training}{'R²' if fitted.loss.quadratic else 'D²'}",
-        None if hit is None else inside,
-        held_out,
-        strangers,
-        int(n_strange),
-        strange[0],
-        strange[1],
-        labels,
+        rows, error, explained, *names, covered, held_out, strangers, int(n_new), new_error, new_explained, labels
     )
 
 
