@@ -13,17 +13,16 @@ from mssl._typing import Array, ArrayLike
 from mssl._validation import check_choice, check_number, check_whole_number
 from mssl.data.columns import feature_spreads
 from mssl.exceptions import DataError
-from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
+from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE
 from mssl.graph.task_graph import TaskGraph
 from mssl.plots import support
-from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, as_names, axes, drawn, name_ticks, numbers
+from mssl.plots.support import FAINT, GREY, SMALL, Axes, Look, Names, as_names, axes, drawn, name_ticks, numbers
 
 # The colours of a heat map end at this quantile of the non-zero coefficients, so that a few large ones do not hide the
 # others.
 _COEF_SHARE = 0.99
 _NAMED = 60  # A forest plot or a plot of gains has at most this many rows with names, so that they stay readable.
 MOST_LINES = 600  # A figure has at most this many curves of a kind; more curves could not be told apart.
-Names = list[object]
 
 
 class Stability(NamedTuple):
@@ -80,32 +79,25 @@ def plot_coefficients(
         check_number("level", level, above=0, below=1)
         sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
         std = getattr(source, "coef_std_", None)
-        half = None if std is None else float(ndtri(0.5 + level / 2)) * scale * std
+        half = np.full(values.shape, np.nan) if std is None else ndtri(0.5 + level / 2) * scale * std
         label = label if std is None else f"{label}, {level:.0%} interval"
         return _forest(ax, scale * values, half, (names, columns), label, sizes)
-    graph, groups, order, what = getattr(source, "graph_", None), None, np.arange(K), "tasks"
-    if isinstance(graph, TaskGraph) and len(graph) == K:
-        groups = support.as_display(graph).groups
-        order, what = task_order(graph, groups), "tasks, by community"
-    ax, rows = axes(ax, (4.2, 3.2)), ([names[k] for k in order], what)
-    share = 1.0 if per == "largest" else _COEF_SHARE
-    support.heat(ax, (values * scale)[order], label, rows, (columns, "features"), share=share)
-    if groups is not None:
-        support.part_groups(ax, groups, across=False)
+    graph = getattr(source, "graph_", None)
+    by = (graph, support.as_display(graph).groups) if isinstance(graph, TaskGraph) and len(graph) == K else None
+    ax = axes(ax, (4.2, 3.2))
+    support.heat(ax, values * scale, label, names, columns, by, share=1.0 if per == "largest" else _COEF_SHARE)
     return ax
 
 
-def _forest(
-    ax: Axes | None, values: Array, half: Array | None, names: tuple[Names, Names], label: str, sizes: Array
-) -> Axes:
-    """Draw the largest weights with half widths of their intervals, one line per weight, grouped by feature."""
+def _forest(ax: Axes | None, values: Array, half: Array, names: tuple[Names, Names], label: str, sizes: Array) -> Axes:
+    """Draw the largest weights with half widths of their intervals (or NaN), one line per weight, by feature."""
     d, rows = len(sizes), min(len(values), _NAMED)
     shown = np.sort(np.argsort(-sizes, kind="stable")[: max(1, _NAMED // len(values))])
     j, k = (places.ravel() for places in np.meshgrid(shown, np.arange(rows), indexing="ij"))
     heights = np.arange(len(j)) + np.arange(len(j)) // rows  # a gap after every feature
     ax = axes(ax, (4.2, support.height(heights[-1])))
-    centre, reach = values[k, j], np.zeros(len(j)) if half is None else half[k, j]
-    sure = (np.abs(centre) > reach) & (half is not None)
+    centre, reach = values[k, j], half[k, j]
+    sure = np.abs(centre) > reach
     for part, color in ((sure, POSITIVE), (~sure, GREY)):
         ax.errorbar(centre[part], heights[part], xerr=reach[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
     ax.axvline(0, color=GREY, lw=0.6)
@@ -120,8 +112,7 @@ def _forest(
 def most_relevant(model: Any, most: int = 6) -> list[str]:
     """The columns that change a model's predictions most, in falling order; columns without effect are left out."""
     relevance = model.column_relevance()
-    names = sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])
-    return names[:most]
+    return sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])[:most]
 
 
 def plot_effects(
@@ -239,9 +230,8 @@ def plot_path(
     symbol, held = "λ", ""
     if hasattr(lambdas, "coefs"):
         lambdas, values, names, symbol, held = _of_path(lambdas, values, names, along)
-    table = numbers(values, "values along the path", 2, 3)
+    strengths, table = _along(lambdas, values, "values along the path")
     table = table.reshape(len(table), -1)
-    strengths = _strengths(lambdas, len(table))
     titles = as_names(names, table.shape[1], "columns")
     ax = axes(ax)
     order = np.argsort(-np.abs(table).max(axis=0), kind="stable")
@@ -327,17 +317,17 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
     """Read strengths, frequencies and threshold of a stability selection in any of its forms."""
     if isinstance(source, Stability):
         return source
-    found: Iterable[Any] = (source, frequencies, None)
-    if frequencies is None and isinstance(source, tuple) and not hasattr(source, "_fields"):
-        found = (*source, None, None)[:3]
-    elif frequencies is None:
-        found = (support.field(source, name, f"{name}_") for name in ("lambdas", "frequencies", "threshold"))
-    lambdas, frequencies, own = found
+    names = ("lambdas", "frequencies", "threshold")
+    if frequencies is not None:
+        source = {"lambdas": source, "frequencies": frequencies}
+    elif isinstance(source, tuple) and not hasattr(source, "_fields"):
+        source = dict(zip(names, source, strict=False))
+    lambdas, frequencies, own = (support.field(source, name, f"{name}_") for name in names)
     if lambdas is None or frequencies is None:
         raise DataError(
             "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
         )
-    table, ends = numbers(frequencies, "selection frequencies", 2, 3), None
+    (strengths, table), ends = _along(lambdas, frequencies, "selection frequencies"), None
     if table.ndim == 3:
         if table.shape[1] != table.shape[2]:
             raise DataError(f"Selection frequencies have shape {table.shape}; give (L, K, K) or (L, n_edges).")
@@ -346,7 +336,7 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
     if table.size and (table.min() < 0 or table.max() > 1):
         raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
     stated = next((value for value in (threshold, own) if value is not None), 0.9)
-    return Stability(_strengths(lambdas, len(table)), table, float(stated), ends)
+    return Stability(strengths, table, float(stated), ends)
 
 
 def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
@@ -460,11 +450,10 @@ def plot_box(
     if not errors or len(errors) > len(PALETTE):
         raise DataError(f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, one for each colour.")
     tables = {name: numbers(values, f"errors of {name!r}", 1, 2) for name, values in errors.items()}
-    columns = {table.shape[1:] for table in tables.values()}
-    if len(columns) > 1:
-        raise DataError(f"The methods have different tasks, shapes (runs, …) {sorted(columns)}; give all the same.")
-    per_task = bool(next(iter(columns)))
-    groups = next(iter(columns))[0] if per_task else 1
+    shape, *others = sorted({table.shape[1:] for table in tables.values()})
+    if others:
+        raise DataError(f"The methods have different tasks, shapes (runs, …) {[shape, *others]}; give all the same.")
+    per_task, groups = bool(shape), int(np.prod(shape))
     ax = axes(ax, (float(np.clip(1.2 + 0.13 * groups * len(tables), 3.0, 7.0)), 2.6))
     width = 0.8 / len(tables) if per_task else 0.7
     look: Look = {"widths": 0.8 * width, "patch_artist": True, "manage_ticks": False}
@@ -482,12 +471,12 @@ def plot_box(
     return ax
 
 
-def _strengths(values: ArrayLike, count: int) -> Array:
-    """Check penalty strengths along a path, one per point."""
-    lambdas = numbers(values, "penalty strengths", 1)
-    if len(lambdas) != count:
-        raise DataError(f"There are {len(lambdas)} penalty strengths for {count} rows of values; give one each.")
-    return lambdas
+def _along(lambdas: ArrayLike, values: ArrayLike | None, what: str) -> tuple[Array, Array]:
+    """Check penalty strengths along a path and the values at each of them, (L, …)."""
+    table, strengths = numbers(values, what, 2, 3), numbers(lambdas, "penalty strengths", 1)
+    if len(strengths) != len(table):
+        raise DataError(f"There are {len(strengths)} penalty strengths for {len(table)} rows of values; give one each.")
+    return strengths, table
 
 
 def _strength_axis(ax: Axes, lambdas: Array, symbol: str = "λ") -> None:

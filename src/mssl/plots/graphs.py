@@ -6,19 +6,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mssl._typing import Array
 from mssl._validation import check_choice
 from mssl.exceptions import ParameterError
 from mssl.graph import geometry
-from mssl.graph.geometry import NEGATIVE, POSITIVE, Display, community_colors, task_order, thin_edges
+from mssl.graph.geometry import NEGATIVE, POSITIVE, Display, community_colors, thin_edges
 from mssl.graph.task_graph import TaskGraph
-from mssl.model.task_matrix import entries_at
+from mssl.model.task_matrix import Places, entries_at
 from mssl.plots import support
 from mssl.plots.support import GREY, SMALL, Axes, Look, as_display, axes, drawn, marked, square
 
-_DASHES = (0, (3, 1.5))  # Negative edges are dashed, so that their sign can be seen without colour.
+# Kinds of edges: word, colour and line. Negative edges are dashed, so that their sign can be seen without colour.
+_KINDS: tuple[tuple[str, str, Any], ...] = (
+    ("positive", POSITIVE, "-"),
+    ("negative", NEGATIVE, (0, (3, 1.5))),
+    ("candidate", GREY, "-"),
+)
 
 
 def plot_graph(source: Any, ax: Axes | None = None, *, max_edges: int | None = None, max_labels: int = 60) -> Axes:
@@ -57,7 +61,7 @@ def plot_graph(source: Any, ax: Axes | None = None, *, max_edges: int | None = N
     marked(ax.scatter(x, y, s=(2 * radius) ** 2, zorder=3, **look), "tasks", range(len(graph)))
     reach = np.abs(places).max(axis=0, initial=0.05)
     _empty(ax, 1.18 * reach[0], 1.1 * max(reach[1], 0.4))
-    named = place_labels(ax, places, graph, radius, max_labels)
+    named = place_labels(ax, graph, max_labels)
     support.note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *shown.notes)
     return ax
 
@@ -94,14 +98,10 @@ def plot_precision(
             raise ParameterError("A TaskGraph holds no precision; give the model or the matrix, or kind='partial'.")
         matrix = getattr(source, "precision_", source)
         values, label = matrix.toarray() if hasattr(matrix, "toarray") else matrix, "precision"
-    groups = as_display(shown or graph).groups
-    order, what = (task_order(graph, groups), "tasks, by community") if ordered else (np.arange(K), "tasks")
+    by = (graph, as_display(shown or graph).groups) if ordered else None
     ax = axes(ax, square(K, 3.7, 0.105 if K <= 66 else 0.02))
     off = np.where(np.eye(K, dtype=bool), np.nan, support.numbers(values, "precisions", 2))
-    ticks = [names[k] for k in order], what
-    support.heat(ax, off[np.ix_(order, order)], label, ticks, ticks, aspect="equal")
-    if ordered:
-        support.part_groups(ax, groups)
+    support.heat(ax, off, label, names, None, by)
     return ax
 
 
@@ -144,13 +144,13 @@ def _empty(ax: Axes, across: float, up: float) -> None:
     ax.xaxis.label.set(fontsize=SMALL, color=GREY)
 
 
-def place_labels(
-    ax: Axes, places: Array, graph: TaskGraph, radius: float, most: int, font: float = SMALL, name: str = "wide"
-) -> int:
-    """Write names beside points if they cover neither a point nor a name; return the number of written names.
+def place_labels(ax: Axes, graph: TaskGraph, most: int, font: float = SMALL, name: str = "wide") -> int:
+    """Write names beside the drawn points if they cover neither a point nor a name; return the number of written names.
 
-    `radius` is the radius of the markers in points. The function tries the `most` strongest tasks.
+    The function tries the `most` strongest tasks. On narrow screens a page shows other names than on wide ones.
     """
+    points: Any = next(each for each in ax.collections if each.get_gid() == f"{support.OURS}tasks")
+    places, radius = np.asarray(points.get_offsets()), float(np.sqrt(points.get_sizes().max()) / 2)
     stroke = support.matplotlib_module("patheffects").withStroke(linewidth=1.5, foreground="white")
     width, height = support.size_in_points(ax)
     inside = ax.transAxes.inverted().transform(ax.transData.transform(places)) * (width, height)
@@ -171,36 +171,27 @@ def _chord_labels(ax: Axes, tasks: Sequence[object], angles: Array) -> tuple[flo
     names = [drawn(name, 16) for name in tasks]
     size = min(support.size_in_points(ax))
     for font in np.arange(SMALL, 3.4, -0.5):
-        length = 0.6 * font * max((len(name) for name in names), default=0)
-        radius = size / 2 - length - 8  # in points; the rim and a margin take 8
+        radius = size / 2 - 8 - 0.6 * font * max(map(len, names), default=0)  # the rim and a margin take 8 points
         if 2 * np.pi * radius * 0.75 >= 1.05 * font * len(names) and radius > size / 5:
             break
     else:
         return 1.1, False
     limit, ring = size / 2 / radius, 1 + 6 / radius
-    for name, angle in zip(names, angles, strict=True):
+    for k, (name, angle) in enumerate(zip(names, angles, strict=True)):
         left = np.cos(angle) < -1e-9
-        alignment: Look = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
-        turn = np.degrees(angle) % 360 + (180 if left else 0)
-        ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **alignment)
-    for k, label in enumerate(ax.texts):
-        marked(label, "rim", [k])
+        look: Look = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor", "fontsize": font}
+        look["rotation"] = np.degrees(angle) % 360 + (180 if left else 0)
+        marked(ax.text(ring * np.cos(angle), ring * np.sin(angle), name, **look), "rim", [k])
     return float(limit), True
 
 
 def edge_lines(
-    ax: Axes,
-    paths: Sequence[Array] | Array,
-    ends: NDArray[np.intp],
-    shown: Display,
-    *,
-    curved: bool = False,
-    clip_on: bool = False,
+    ax: Axes, paths: Iterable[Array], ends: Places, shown: Display, *, curved: bool = False, clip_on: bool = False
 ) -> None:
     """Draw edges between tasks, (E, 2), along paths; the legend names the kinds of edges that occur.
 
     Colour and dashes show the sign of the weight, width and opacity its size. Candidates are thin and grey, below the
-    other edges.
+    other edges, and without a sign.
     """
     if not len(ends):
         return
@@ -209,12 +200,13 @@ def edge_lines(
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
     thin = float(np.clip((120 / len(ends)) ** 0.35, 0.35, 1.0))  # Many edges are drawn thinner.
     order = np.lexsort((share, sure))
-    share, sure, negative = share[order], sure[order], (weights < 0)[order]
+    share, sure, kinds = share[order], sure[order], np.where(sure, weights < 0, 2)[order]
+    pieces = list(paths)
     lines = support.matplotlib_module("collections").LineCollection(
-        [paths[k] for k in order],
-        colors=np.where(sure, np.where(negative, NEGATIVE, POSITIVE), GREY).tolist(),
+        [pieces[k] for k in order],
+        colors=[_KINDS[kind][1] for kind in kinds],
         linewidths=np.where(sure, 0.3 + thin * 1.9 * share, 0.4),
-        linestyles=[_DASHES if dashed else "-" for dashed in sure & negative],  # Only certain signs are shown.
+        linestyles=[_KINDS[kind][2] for kind in kinds],
         alpha=np.where(sure, 0.25 + 0.6 * share, 0.5),
         zorder=2,
         clip_on=clip_on,
@@ -223,11 +215,6 @@ def edge_lines(
         path.codes = [path.MOVETO, path.CURVE3, path.CURVE3]
     marked(lines, "edges", [f"{min(pair)} {max(pair)}" for pair in ends[order].tolist()])
     ax.add_collection(lines, autolim=False)
-    kinds = [
-        ("positive", POSITIVE, "-", sure & ~negative),
-        ("negative", NEGATIVE, _DASHES, sure & negative),
-        ("candidate", GREY, "-", ~sure),
-    ]
     line = support.matplotlib_module("lines").Line2D
-    handles = [line([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
-    support.legend_above(ax, 3, handles=handles)
+    entries = (_KINDS[kind] for kind in np.unique(kinds))
+    support.legend_above(ax, 3, handles=[line([], [], color=c, ls=dash, label=word) for word, c, dash in entries])

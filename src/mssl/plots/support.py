@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Array
 from mssl.exceptions import DataError, require
-from mssl.graph.geometry import DIVERGING, PALETTE, Display, display
+from mssl.graph.geometry import DIVERGING, PALETTE, Display, display, task_order
 from mssl.graph.task_graph import TaskGraph, short_name
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Axes: TypeAlias = "matplotlib.axes.Axes"
 Look: TypeAlias = dict[str, Any]
 """Options of a drawing."""
+Names: TypeAlias = list[object]
+Groups: TypeAlias = tuple[TaskGraph, NDArray[np.intp]]
+"""A graph and the group of each of its tasks."""
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
 NOTHING = "#E6E6E6"  # colour of missing values in heat maps and maps of cells
@@ -37,12 +40,10 @@ def matplotlib_module(name: str = "") -> Any:
 def new_figure(width: float, height: float, *, shown: bool = True) -> matplotlib.figure.Figure:
     """Make a figure of a size in inches. If pyplot is not in use, the figure need not be closed."""
     look: Look = {"figsize": (width, height), "layout": "constrained", "dpi": 150}
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None and shown:
-        figure: matplotlib.figure.Figure = pyplot.figure(**look)
-    else:
-        figure = matplotlib_module("figure").Figure(**look)
-        matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
+    if shown and "matplotlib.pyplot" in sys.modules:
+        return cast("matplotlib.figure.Figure", matplotlib_module("pyplot").figure(**look))
+    figure: matplotlib.figure.Figure = matplotlib_module("figure").Figure(**look)
+    matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 
@@ -77,13 +78,11 @@ def height(lines: float) -> float:
 def as_graph(source: Any, tasks: Iterable[object] | None = None) -> TaskGraph:
     """Return the graph of a fitted model, a graph itself, or the graph of a precision matrix."""
     graph = source if isinstance(source, TaskGraph) else getattr(source, "graph_", None)
-    if isinstance(graph, TaskGraph):
-        return graph
-    if hasattr(source, "fit"):
+    if graph is None and hasattr(source, "fit"):
         raise DataError(
             f"{type(source).__name__} has no task graph (graph_); fit it first, with a structure that has one."
         )
-    return TaskGraph.from_precision(source, tasks)
+    return TaskGraph.from_precision(source, tasks) if graph is None else graph
 
 
 def as_display(source: object) -> Display:
@@ -97,9 +96,7 @@ def field(source: object, *names: str) -> Any:
     return next((value for value in found if value is not None), None)
 
 
-def as_names(
-    given: Iterable[object] | None, count: int, what: str, source: object = None, *attributes: str
-) -> list[object]:
+def as_names(given: Iterable[object] | None, count: int, what: str, source: object = None, *attributes: str) -> Names:
     """Return the given names, the names of the model, or numbers."""
     names = field(source, *attributes) if given is None else given
     listed = list(range(count)) if names is None else list(names)
@@ -150,8 +147,7 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
     if engine is not None:
         engine.execute(ax.figure.figure)
     ax.apply_aspect()
-    box = ax.get_window_extent()
-    scale = 72 / ax.figure.get_dpi()
+    box, scale = ax.get_window_extent(), 72 / ax.figure.get_dpi()
     return float(box.width * scale), float(box.height * scale)
 
 
@@ -202,7 +198,7 @@ def signed_colours(reach: float) -> Look:
 
 CELLS = 300  # An image has at most this many cells on a side; more could not be seen, and make files larger.
 OURS = "mssl-"  # prefix of the names that artists have in a page
-_MATRIX = "_mssl_matrix"  # attribute of axes: the matrix of a heat map
+MATRIX = "_mssl_matrix"  # attribute of axes: the whole matrix of a heat map, as it is drawn
 MARKS = "_mssl_marks"  # attribute of artists: the tasks or edges of their parts
 
 
@@ -237,48 +233,47 @@ def pool(matrix: Array, max_side: int) -> Pooled:
 
 
 def heat(
-    ax: Axes,
-    values: Array,
-    label: str,
-    rows: tuple[Sequence[object], str],
-    columns: tuple[Sequence[object], str],
-    *,
-    aspect: Any = "auto",
-    share: float = 1.0,
+    ax: Axes, values: Array, label: str, tasks: Names, features: Names | None, by: Groups | None, share: float = 1.0
 ) -> None:
     """Draw a matrix with diverging colours centred at zero; of a large one, the strongest value per block of cells.
 
-    `rows` and `columns` are the names and the word for them. The colours end at the quantile `share` of the non-zero
-    sizes, on both sides of zero.
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    values : ndarray of shape (K, d) or (K, K)
+    label : str
+        Name of the values.
+    tasks, features : K names and d names, or K names and None
+        Names of the rows and the columns. None if the columns are the tasks, too.
+    by : (TaskGraph, ndarray of shape (K,)), or None
+        The graph and the groups by which the tasks are sorted, with thin lines between groups of more than one task.
+    share : float
+        The colours end at this quantile of the non-zero sizes, on both sides of zero.
     """
+    order = np.arange(len(tasks)) if by is None else task_order(*by)
+    values = values[order] if features is not None else values[np.ix_(order, order)]
     cells = pool(values, CELLS)
     down, across = (count * step for count, step in zip(cells.values.shape, cells.block, strict=True))
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     look = signed_colours(float(np.quantile(sizes, share)) if sizes.size else 1.0)
     look["extent"] = (-0.5, across - 0.5, down - 0.5, -0.5)
-    drawing = ax.imshow(cells.values, aspect=aspect, interpolation="nearest", **look)
+    look["aspect"] = "equal" if features is None else "auto"
+    drawing = ax.imshow(cells.values, interpolation="nearest", **look)
     ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5), facecolor=NOTHING)
     marked(drawing, "image")
     marked(ax.patch, "cells")
-    setattr(ax, _MATRIX, values)
+    setattr(ax, MATRIX, values)
     colour_bar(drawing, label, ax=ax, pad=0.03, fraction=0.046)
+    rows = [tasks[k] for k in order], "tasks" if by is None else "tasks, by community"
     name_ticks(ax.yaxis, *rows)
-    name_ticks(ax.xaxis, *columns)
-
-
-def shown_matrix(ax: Axes) -> Array:
-    """The whole matrix of a heat map."""
-    return np.asarray(getattr(ax, _MATRIX))
-
-
-def part_groups(ax: Axes, groups: NDArray[np.integer], *, across: bool = True) -> None:
-    """Draw thin lines between adjacent groups of more than one task."""
-    sizes = np.bincount(groups)
-    ends = np.cumsum(sizes[sizes > 1]) - 0.5
-    look: Look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
-    ax.hlines(ends, *ax.get_xlim(), **look)
-    if across:
-        ax.vlines(ends, *ax.get_ylim(), **look)
+    name_ticks(ax.xaxis, *(rows if features is None else (features, "features")))
+    if by is not None:
+        sizes = np.bincount(by[1])
+        ends = np.cumsum(sizes[sizes > 1]) - 0.5
+        look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
+        ax.hlines(ends, *ax.get_xlim(), **look)
+        if features is None:
+            ax.vlines(ends, *ax.get_ylim(), **look)
 
 
 def marked(artist: Any, name: str, marks: Iterable[object] = ()) -> Any:
@@ -321,10 +316,9 @@ def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label:
     heights = np.arange(len(values))
     means, spreads = zip(*values.values(), strict=True)
     ax.errorbar(means, heights, xerr=spreads, fmt="o", color=PALETTE[0], ms=4, lw=1, label="measured")
-    known = {name: height for height, name in enumerate(values) if marks and name in marks}
-    if known:
-        published = [marks[name] for name in known]
-        ax.plot(published, list(known.values()), "x", color=PALETTE[5], ms=5, label="published")
+    published = [(marks[name], height) for height, name in enumerate(values) if marks and name in marks]
+    if published:
+        ax.plot(*zip(*published, strict=True), "x", color=PALETTE[5], ms=5, label="published")
     ax.set_yticks(heights, list(values), fontsize=SMALL)
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="y", lw=0.3, color="#DDDDDD")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mssl._html import Html, tag, verbatim
-from mssl._typing import Array
+from mssl._typing import Array, ArrayLike
 from mssl.graph.task_graph import short_name
 from mssl.plots.support import axes
 from mssl.plots.svg import svg
@@ -61,17 +61,17 @@ def picture(key: str, ax: Any, alt: str, *caption: str | Html, hidden: Collectio
 
 def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> Html:
     """A plain table; the first cell of each line is its heading."""
-    head = tag("tr", *(tag("th", Html(heading), scope="col") for heading in headings))
+    head = (tag("th", Html(heading), scope="col") for heading in headings)
     body = (
         tag("tr", tag("th", tag("bdi", Html(name)), scope="row"), *(tag("td", Html(cell)) for cell in cells))
         for name, *cells in lines
     )
-    table = tag("table", tag("thead", head), tag("tbody", *body))
-    return Html(tag("p", Html(caption), class_="caption"), _scrolled(table, label, "table small"))
+    return Html(tag("p", Html(caption), class_="caption"), _table(head, body, label, "table small"))
 
 
-def _scrolled(table: Html, label: str, look: str) -> Html:
+def _table(head: Iterable[Html], body: Iterable[Html], label: str, look: str, **own: str) -> Html:
     """A table in a region that scrolls if the table is wider than the screen."""
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), **own)
     return tag("div", table, class_=look, role="region", aria_label=label, tabindex=0)
 
 
@@ -116,8 +116,9 @@ class Row(NamedTuple):
     look: str = ""
 
 
-def numbers(heading: str, values: Array, spec: str) -> Column:
+def numbers(heading: str, values: ArrayLike, spec: str) -> Column:
     """A column of numbers; NaN, which were not measured, become dashes."""
+    values = np.asarray(values, dtype=float)
     return Column(heading, [Html("–" if np.isnan(value) else format(value, spec)) for value in values], values)
 
 
@@ -148,26 +149,20 @@ def linked_table(
     falling : str, optional
         Heading of the column by which the rows are initially sorted, in falling order.
     """
-    head = (
-        tag(
-            "th",
-            tag("button", Html(heading), type="button", data_column=k),
-            scope="col",
-            aria_sort="descending" if heading == falling else None,
-        )
-        for k, heading in enumerate([first, *(column.heading for column in columns)])
-    )
+    head = []
+    for k, heading in enumerate([first, *(column.heading for column in columns)]):
+        button = tag("button", Html(heading), type="button", data_column=k)
+        head.append(tag("th", button, scope="col", aria_sort="descending" if heading == falling else None))
     body = (_row(rows[k], columns, k) for k in (range(len(rows)) if order is None else order))
     many = count(0, key).removeprefix("0 ")
     label = tag("label", Html(f"Search {many}"), for_=f"{key}-search")
     search = tag("input", type="search", id=f"{key}-search", autocomplete="off", spellcheck="false")
     found = tag("span", id=f"{key}-count", role="status")
     own = {"id": f"{key}-table", "aria-describedby": f"{key}-caption", "data-key": key, "data-many": many}
-    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), class_="linked", **own)
     return Html(
         tag("div", Html(" ").join([label, search, found]), class_="search"),
         tag("p", Html(caption), class_="caption", id=f"{key}-caption"),
-        _scrolled(table, f"Table of {many}", "table"),
+        _table(head, body, f"Table of {many}", "table", class_="linked", **own),
     )
 
 
@@ -208,22 +203,19 @@ def _data(content: Content, sections: Sequence[Section]) -> str:
         "edges": content.edges,
         "pictures": {key: value for section in sections for key, value in section.data.items()},
     }
-    text = json.dumps(data, separators=(",", ":"))
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return json.dumps(data, separators=(",", ":")).translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&"})
 
 
 def _facts(content: Content) -> list[list[str]]:
     """Facts about each task, which the page shows beside its name under the pointer."""
-    sizes = {k: count(len(members), "task") for members in content.groups for k in members}
-    facts = [
-        [f"community {content.community[k]}, {sizes[k]}" if k in sizes else "no community", count(degree, "neighbour")]
-        for k, degree in enumerate(content.graph.degree().tolist())
-    ]
-    for k, lines in enumerate(facts):
-        if content.scores is not None and np.isfinite(content.scores.error[k]):
-            lines.append(f"{content.scores.error_name} {content.scores.error[k]:.4g}")
-        if content.gains is not None and np.isfinite(content.gains.gain[k]):
-            lines.append(f"gain {content.gains.gain[k]:+.1f} %")
+    facts: list[list[str]] = []
+    scores, gains = content.scores, content.gains
+    for k, degree in enumerate(content.graph.degree().tolist()):
+        number = content.community.get(k)
+        own = f"community {number}, {count(len(content.groups[number - 1]), 'task')}" if number else "no community"
+        facts.append([own, count(degree, "neighbour")])
+        if scores is not None and np.isfinite(scores.error[k]):
+            facts[k].append(f"{scores.error_name} {scores.error[k]:.4g}")
+        if gains is not None and np.isfinite(gains.gain[k]):
+            facts[k].append(f"gain {gains.gain[k]:+.1f} %")
     return facts

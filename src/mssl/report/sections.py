@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_ARCS = 300  # The map has at most this many arcs; more would hide it.
 _MOST_WEIGHTS = 100  # Up to this number, weights are also drawn one by one with intervals; more could not be read.
+_NARROW = (2 * support.SMALL, "narrow")  # letters and kind of the names that narrow screens show
 _GAIN = "gain over single-task (%)"
 
 
@@ -54,12 +55,9 @@ def all_sections(content: Content) -> list[Section]:
 
 def summary_section(content: Content) -> Section:
     """A short summary for the beginning of the page."""
-    found = [
-        ("What was fitted", _fitted(content)),
-        ("How good it is", _good(content)),
-        ("How certain it is", Html(_certain(content))),
-    ]
-    body = (Html(tag("dt", Html(heading)), tag("dd", words)) for heading, words in found)
+    found = {"What was fitted": _fitted(content), "How good it is": _good(content)}
+    found["How certain it is"] = Html(_certain(content))
+    body = (Html(tag("dt", Html(heading)), tag("dd", words)) for heading, words in found.items())
     return Section("summary", "Summary", tag("dl", *body, class_="summary"))
 
 
@@ -70,11 +68,11 @@ def _fitted(content: Content) -> Html:
         text += " All coefficients are zero: the features explain nothing."
     if content.missing_graph is not None:
         return Html(f"{text} {content.missing_graph}")
-    graph, pairs = content.graph, count(K * (K - 1) // 2, "pair")
-    negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
-    signs = "all positive" if not negative else f"{negative:,} of them negative"
-    stand = f"; {count(content.alone, 'task')} stand{'s' if content.alone == 1 else ''} alone" if content.alone else ""
-    groups = f"in {count(len(content.groups), 'community')}{stand}"
+    graph, alone, pairs = content.graph, content.alone, count(K * (K - 1) // 2, "pair")
+    negative = (graph.weights < 0).sum() // 2
+    signs = f"{negative:,} of them negative" if negative else "all positive"
+    groups = f"in {count(len(content.groups), 'community')}"
+    groups += f"; {count(alone, 'task')} stand{'s' if alone == 1 else ''} alone" if alone else ""
     if content.shown.certain is not None and not content.groups:
         groups = "none of which can be told from chance"
     text += f" Of {pairs} of tasks the graph has {content.joined}, {signs}, {groups}."
@@ -86,10 +84,10 @@ def _good(content: Content) -> Html:
     """Sentences on the scores: those of held-out rows come first, those of training rows last."""
     unknown = content.gains is None and not content.cross_validated
     gains = Html("The gain over single-task fits was not measured.") if unknown else _gains(content)
-    found = [Html(content.cross_validated), _scores(content), gains]
+    found = [_scores(content), gains]
     if content.scores is not None and content.scores.held_out is False:
-        found = [found[0], gains, Html("How well it predicts new rows was not measured." if unknown else ""), found[1]]
-    return Html(" ").join(filter(None, found))
+        found = [gains, Html("How well it predicts new rows was not measured." if unknown else ""), found[0]]
+    return Html(" ").join(filter(None, [Html(content.cross_validated), *found]))
 
 
 _WHOSE_ROWS = {
@@ -100,39 +98,35 @@ _WHOSE_ROWS = {
 
 
 def _scores(content: Content) -> Html:
-    scores = content.scores
+    scores, known = content.scores, Html()
     if scores is None or not (scores.rows.any() or scores.n_strange):
         return Html("No rows were given to the report, so it states no errors.")
-    known = _known_tasks(content, scores) if scores.rows.any() else Html()
-    return Html(" ").join(filter(None, [known, Html(_labels(scores)), _strangers(scores)]))
+    if scores.rows.any():
+        worst = int(np.nanargmax(scores.error))
+        known = Html(
+            f"On {_WHOSE_ROWS[scores.held_out].format(count(scores.rows.sum(), 'row'))} the median {scores.error_name} "
+            f"of a task is {np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is "
+            f"{np.nanmedian(scores.explained):.2f}; the worst task is ",
+            named(content.graph.tasks[worst]),
+            f" ({scores.error_name} {scores.error[worst]:.3g}).{_more(scores)}",
+        )
+    return Html(" ").join(filter(None, [known, _strangers(scores)]))
 
 
-def _known_tasks(content: Content, scores: Scores) -> Html:
-    worst, known = int(np.nanargmax(scores.error)), scores.rows > 0
-    rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
-    text = f" ({scores.error_name} {scores.error[worst]:.3g})."
+def _more(scores: Scores) -> str:
+    """Sentences on intervals and on the probabilities of labels, compared with the base rates of the training rows."""
+    text, found, training = "", scores.labels, scores.held_out is False
     if scores.inside is not None:
-        inside = np.average(scores.inside[known], weights=scores.rows[known])
+        inside = np.nansum(scores.rows * scores.inside) / scores.rows.sum()
         text += f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval."
-    text += " Errors of new rows are usually larger." if scores.held_out is False else ""
-    return Html(
-        f"On {rows} the median {scores.error_name} of a task is {np.nanmedian(scores.error):.3g} and the median "
-        f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is ",
-        named(content.graph.tasks[worst]),
-        text,
-    )
-
-
-def _labels(scores: Scores) -> str:
-    """Scores of the probabilities of labels, compared with the base rates of the training rows."""
-    found = scores.labels
+    text += " Errors of new rows are usually larger." if training else ""
     if found is None:
-        return ""
-    whose = "training " if scores.held_out is False else ""
-    auc = "" if np.isnan(found.auc) else f", and the {whose}area under the ROC curve {found.auc:.3f} (0.5 is chance)"
+        return text
+    whose = "training " if training else ""
     base = f", where each task's base rate alone has {found.base_log_loss:.3g}"
     base = "" if np.isnan(found.base_log_loss) else base
-    return f"Over all rows the {whose}log loss is {found.log_loss:.3g}{base}{auc}."
+    auc = "" if np.isnan(found.auc) else f", and the {whose}area under the ROC curve {found.auc:.3f} (0.5 is chance)"
+    return f"{text} Over all rows the {whose}log loss is {found.log_loss:.3g}{base}{auc}."
 
 
 def _strangers(scores: Scores) -> Html:
@@ -153,53 +147,52 @@ def _gains(content: Content) -> Html:
     if content.gains is None:
         return Html()
     gain, verdict = content.gains.gain, content.gains.verdict
-    lost = np.flatnonzero(verdict == "loss")
+    losers = [k for k in np.argsort(gain, kind="stable") if verdict[k] == "loss"]
     text = (
         f"Against single-task fits, {(verdict == 'gain').sum():,} of "
-        f"{count(int(np.isfinite(gain).sum()), 'task')} gain (median {np.nanmedian(gain):+.1f}\u00a0%)"
+        f"{count(np.isfinite(gain).sum(), 'task')} gain (median {np.nanmedian(gain):+.1f}\u00a0%)"
     )
-    if not len(lost):
+    if not losers:
         return Html(f"{text} and none loses.")
-    losers = lost[np.argsort(gain[lost], kind="stable")]
     names = (Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
-    lose = f"{text}. {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: "
+    lose = f"{text}. {count(len(losers), 'task')} lose{'s' if len(losers) == 1 else ''}: "
     return Html(lose, page.listed(names, 5, " and others"), ".")
 
 
 def _certain(content: Content) -> str:
-    text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.shown.notes)
+    found = [f"{note[:1].upper() + note[1:]}." for note in content.shown.notes]
     if content.ending:
-        text += f" {content.ending}" + (f", after {count(content.rounds, 'round')}." if content.rounds else ".")
-    confidence = content.graph.confidence
+        found.append(content.ending + (f", after {count(content.rounds, 'round')}." if content.rounds else "."))
+    confidence, shared, noise = content.graph.confidence, content.fitted.mean_variance, content.noise
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
-        often = int((seen >= 0.9).sum())
-        text += f" {often:,} of {count(len(seen), 'pair')} were selected in at least 90 % of the subsamples."
+        pairs = count(len(seen), "pair")
+        found.append(f"{(seen >= 0.9).sum():,} of {pairs} were selected in at least 90 % of the subsamples.")
     elif content.graph.n_edges:
-        text += " How often each pair would be selected on other data was not measured; StabilitySelection does that."
-    shared = content.fitted.mean_variance
+        found.append(
+            "How often each pair would be selected on other data was not measured; StabilitySelection does that."
+        )
     if shared:
-        text += f" The tasks share a mean, of variance {shared:.3g}."
-    if content.noise is not None and content.noise.max() > content.noise.min():
-        text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
-    return text or "Nothing was measured that says so."
+        found.append(f"The tasks share a mean, of variance {shared:.3g}.")
+    if noise is not None and noise.max() > noise.min():
+        found.append(f"Noise of the tasks runs from {noise.min():.3g} to {noise.max():.3g}.")
+    return " ".join(found) or "Nothing was measured that says so."
 
 
 def task_section(content: Content) -> Section:
     """Bars of gains, if they were measured, and a table of errors, gains over single-task fits, and neighbours."""
     gains, tasks, bars = content.gains, content.graph.tasks, Html()
-    falling, order = None, content.order
+    falling, order, looks = None, content.order, [""] * len(tasks)
     if gains is not None:
         falling, order = _GAIN, np.argsort(-gains.gain, kind="stable")
+        looks = ["loses" if word == "loss" else "" for word in gains.verdict]
         gain = gains.gain[np.isfinite(gains.gain)]
-        losers = count(int((gains.verdict == "loss").sum()), "task")
         alt = (
             f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
-            f"{gain.max():+.1f} %; {losers} lose."
+            f"{gain.max():+.1f} %; {count(looks.count('loses'), 'task')} lose."
         )
         ax = fits.plot_transfer(gains.gain, canvas(*fits.gain_size(len(gain))), tasks=tasks, label=_GAIN)
         bars = picture("gains", ax, alt, "Gain over the single-task fit, best first; losses are hatched.")
-    looks = [""] * len(tasks) if gains is None else ["loses" if word == "loss" else "" for word in gains.verdict]
     rows = [
         page.Row(Html(_chip(color), named(task)), [k], short_name(task, 500), look=look)
         for k, (task, color, look) in enumerate(zip(tasks, content.colors, looks, strict=True))
@@ -215,9 +208,9 @@ def _chip(color: str) -> Html:
 
 def _columns(content: Content) -> list[page.Column]:
     columns: list[page.Column] = []
-    scores, gains, graph = content.scores, content.gains, content.graph
+    scores, gains, graph, everyone = content.scores, content.gains, content.graph, np.arange(content.n_tasks)
     if scores is not None:
-        columns.append(page.numbers("rows", scores.rows.astype(float), ",.0f"))
+        columns.append(page.numbers("rows", scores.rows, ",.0f"))
         columns.append(page.numbers(scores.error_name, scores.error, ".4g"))
         columns.append(page.numbers(scores.explained_name, scores.explained, ".3f"))
         if scores.inside is not None:
@@ -231,17 +224,13 @@ def _columns(content: Content) -> list[page.Column]:
         cells = [Html(cell, marks.get(word, "")) for cell, word in zip(plain.cells, gains.verdict, strict=True)]
         columns.append(plain._replace(cells=cells))
     if content.missing_graph is None:
-        best, weight = np.zeros(content.n_tasks, dtype=int), np.zeros(content.n_tasks)
-        community = np.array([content.community.get(k, np.nan) for k in range(content.n_tasks)])
-        # Edges are written to both of their ends from weak to strong, so the strongest one remains.
-        i, j = (ends[::-1] for ends in graph.edge_indices())
-        ends, others = np.column_stack([i, j]).ravel(), np.column_stack([j, i]).ravel()
-        best[ends], weight[ends] = others, np.repeat(entries_at(graph.weights, i, j), 2)
-        ranked = zip(best, weight, strict=True)
-        nearest = [Html(named(graph.tasks[k], 24), f" ({w:+.2f})") if w else Html("–") for k, w in ranked]
-        columns.append(page.numbers("community", community, ".0f"))
-        columns.append(page.numbers("neighbours", graph.degree().astype(float), ".0f"))
-        columns.append(page.Column("strongest neighbour", nearest, np.abs(weight)))
+        nearest = np.ravel(abs(graph.weights).argmax(axis=1))
+        weights = entries_at(graph.weights, everyone, nearest)
+        ranked = zip(nearest, weights, strict=True)
+        names = [Html(named(graph.tasks[k], 24), f" ({w:+.2f})") if w else Html("–") for k, w in ranked]
+        columns.append(page.numbers("community", [content.community.get(k, np.nan) for k in everyone], ".0f"))
+        columns.append(page.numbers("neighbours", graph.degree(), ".0f"))
+        columns.append(page.Column("strongest neighbour", names, np.abs(weights)))
     if content.noise is not None:
         columns.append(page.numbers("noise", content.noise, ".4g"))
     return columns
@@ -250,41 +239,38 @@ def _columns(content: Content) -> list[page.Column]:
 def pair_section(content: Content) -> Section | None:
     """Significant relations; if they were not tested, the pairs of the graph."""
     graph, relations, most = content.graph, content.shown.relations, MOST_EDGES // 2  # rows, larger than lines
-    tasks, columns = graph.tasks, []
+    tasks, columns, total = graph.tasks, [], graph.n_edges if relations is None else len(relations)
+    if not total:
+        return None
     if relations:
-        place = {name: k for k, name in enumerate(tasks)}
-        total, shown = len(relations), relations[:most]
-        i, j = np.array([[place[row.task_i], place[row.task_j]] for row in shown]).T
-        weight, low, high, q = np.array([[row.weight, row.low, row.high, row.q] for row in shown]).T
-        certain = set(content.shown.edges.pairs if content.shown.edges is not None else [])
-        ends = [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)]
+        shown = relations[:most]
+        i, j = np.array([[graph.index(task) for task in row[:2]] for row in shown]).T
+        weight, low, _, _, q, _ = np.array([row[2:] for row in shown]).T
+        certain = set() if content.shown.edges is None else set(content.shown.edges.pairs)
         columns = [
             page.numbers("correlation", weight, "+.2f"),
-            page.Column(f"{COVERAGE:.0%} interval", ends, low),
+            page.Column(f"{COVERAGE:.0%} interval", [Html(f"{r.low:+.2f} to {r.high:+.2f}") for r in shown], low),
             page.numbers("q-value", q, ".2g"),
             page.Column("edge", [Html("yes" if pair in certain else "–") for pair in shown.pairs]),
         ]
         assert graph.evidence is not None
         related = {"coef": "weights", "residual": "residuals"}[graph.evidence.resolve().on]
         what = f"Pairs of tasks whose {related} are related, the smallest q-value first: {relations.summary()}"
-    elif relations is None and graph.n_edges:
-        total = graph.n_edges
+    else:
         i, j = (ends[:most] for ends in graph.edge_indices())
         what = f"{count(total, 'pair')}, strongest first"
-    else:
-        return None
-    weights = np.where(entries_at(graph.adjacency, i, j).astype(bool), entries_at(graph.weights, i, j), np.nan)
+    weights = np.where(entries_at(graph.adjacency, i, j), entries_at(graph.weights, i, j), np.nan)
     columns.append(page.numbers("partial correlation", weights, "+.2f"))
     if graph.confidence is not None:
         columns.append(page.numbers("selected (%)", 100 * entries_at(graph.confidence, i, j), ".0f"))
-    pairs = [(a, b, Html(named(tasks[a], 24), " – ", named(tasks[b], 24))) for a, b in zip(i, j, strict=True)]
-    rows = [
-        page.Row(name, (a, b), f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}") for a, b, name in pairs
-    ]
+    rows = []
+    for pair in zip(i, j, strict=True):
+        first, second = (tasks[k] for k in pair)
+        label = Html(named(first, 24), " – ", named(second, 24))
+        rows.append(page.Row(label, pair, f"{short_name(first, 200)} – {short_name(second, 200)}"))
     caption = (
         f"{what}.{page.first_of(most, total, 'pair')} A partial correlation stands where two tasks are joined in the "
-        "graph, other tasks being known. "
-        "Choose a pair to highlight it in all views; a heading sorts."
+        "graph, other tasks being known. Choose a pair to highlight it in all views; a heading sorts."
     )
     return Section("pairs", "Related pairs", page.linked_table("pair", caption, "tasks", rows, columns))
 
@@ -295,30 +281,23 @@ def new_task_section(content: Content) -> Section | None:
     if coef is None or content.n_tasks < 2:
         return None
     predict, unseen = tag("code", Html("predict")), tag("code", Html("unseen='mean'"))
-    how = (
+    words = Html(
+        "A task that was not in the fit is predicted with the tasks' mean: ",
         Html(predict, " does so by default, with a warning")
         if content.fitted.unseen == "mean"
-        else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
-    )
-    d = len(coef)
-    away = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
-    spreads = feature_spreads(content.model, d)
-    size = np.abs(coef) * (1.0 if spreads is None else spreads)
-    by = "largest first" if spreads is None else "largest times the spread of its feature first"
-    order = np.argsort(-size, kind="stable")[:MOST_ROWS]
-    lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
-    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{away[k]:.3g}") for k in order]
-    rest = page.first_of(MOST_ROWS, d, "weight")
-    words = Html(
-        *("A task that was not in the fit is predicted with the tasks' mean: ", how),
+        else Html("give ", predict, " ", unseen, " for it; without it such a task is refused"),
         ". Where the tasks' own weights lie far from it, a new task may too.",
     )
-    table = page.small_table(
-        "Weights of a new task",
-        f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}",
-        ("feature", "weight", "distance of the tasks"),
-        lines,
-    )
+    away = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
+    spreads = feature_spreads(content.model, len(coef))
+    by = "largest first" if spreads is None else "largest times the spread of its feature first"
+    order = np.argsort(-np.abs(coef) * (1.0 if spreads is None else spreads), kind="stable")[:MOST_ROWS]
+    lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
+    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{away[k]:.3g}") for k in order]
+    rest = page.first_of(MOST_ROWS, len(coef), "weight")
+    caption = f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}"
+    head = ("feature", "weight", "distance of the tasks")
+    table = page.small_table("Weights of a new task", caption, head, lines)
     return Section("new-task", "A new task", Html(tag("p", words), table))
 
 
@@ -340,10 +319,10 @@ def record_section(content: Content) -> Section:
     settings = {name: short_name(repr(value), 200) for name, value in chosen.items()} or {"none": ""}
     tables: dict[str, dict[str, Any]] = {"Settings": settings, "Data and versions": facts}
     made = (
-        page.small_table(title, title, ("name", "value"), [(name, str(fact)) for name, fact in lines.items()])
-        for title, lines in tables.items()
+        tag("div", page.small_table(title, title, ("name", "value"), [(name, str(fact)) for name, fact in own.items()]))
+        for title, own in tables.items()
     )
-    return Section("record", "For the record", tag("div", *(tag("div", table) for table in made), class_="record"))
+    return Section("record", "For the record", tag("div", *made, class_="record"))
 
 
 def graph_section(content: Content) -> Section:
@@ -351,20 +330,12 @@ def graph_section(content: Content) -> Section:
     ax = graphs.plot_graph(content.shown, canvas(6.3, 4.6), max_edges=MOST_EDGES)
     ax.set_xlabel("")
     unnamed = content.n_tasks - len(ax.texts)
-    _name_points(ax, content, 30, narrow=True)
+    graphs.place_labels(ax, content.graph, 30, *_NARROW)
     alt = f"Task graph: {count(content.n_tasks, 'task')} joined by {content.joined}.{_strongest(content)}"
     note = f" {count(unnamed, 'name')} had no room." if unnamed else ""
     words = f"Strongly related tasks lie close; thicker edges are stronger.{note}"
     drawn = picture("graph", ax, alt, words, _legend(content), hidden=content.hidden)
     return Section("graph", "Task graph", Html(_controls(content), drawn, _all_communities(content)))
-
-
-def _name_points(ax: Any, content: Content, most: int, *, narrow: bool = False) -> None:
-    """Write names of tasks beside their points; narrow screens show other names in larger letters."""
-    points = next(each for each in ax.collections if each.get_gid() == f"{support.OURS}tasks")
-    look = (2 * support.SMALL, "narrow") if narrow else (support.SMALL, "wide")
-    radius = float(np.sqrt(points.get_sizes().max()) / 2)
-    graphs.place_labels(ax, np.asarray(points.get_offsets()), content.graph, radius, most, *look)
 
 
 def _strongest(content: Content) -> str:
@@ -380,35 +351,30 @@ def _controls(content: Content) -> Html:
     total, shown, top = content.graph.n_edges, len(strengths) - len(content.hidden), strengths[0]
     start = (1 - 1e-9) * strengths[shown - 1] if content.hidden else 0.0
     note = f" This page holds the strongest {MOST_EDGES:,} of {total:,}." if total > MOST_EDGES else ""
-    ends = {"min": "0", "max": repr(top), "value": repr(start), "data-step": repr(top / 50)}
-    sliders = [
-        tag("label", Html("least |partial correlation|"), for_="min-weight"),
-        tag("input", type="range", id="min-weight", step="any", **ends),
-        tag("output", for_="min-weight"),
-    ]
+    ends = {"step": "any", "min": "0", "max": repr(top), "value": repr(start), "data-step": repr(top / 50)}
+    sliders = _slider("min-weight", "least |partial correlation|", ends)
     if content.graph.confidence is None:
         sliders.append(tag("span", Html("Selection frequencies were not measured."), class_="quiet"))
     else:
-        sliders += [
-            tag("label", Html("least selection frequency"), for_="min-confidence"),
-            tag("input", type="range", id="min-confidence", min=0, max=1, step=0.01, value=0),
-            tag("output", for_="min-confidence"),
-        ]
+        ends = {"min": "0", "max": "1", "step": "0.01", "value": "0"}
+        sliders += _slider("min-confidence", "least selection frequency", ends)
     words = tag("p", id="edge-count", role="status", data_total=total, data_held=note)
     return Html(tag("div", *sliders, class_="controls scripted", role="group", aria_label="Lines shown"), words)
+
+
+def _slider(key: str, words: str, ends: dict[str, str]) -> list[Html]:
+    slider = tag("input", type="range", id=key, **ends)
+    return [tag("label", Html(words), for_=key), slider, tag("output", for_=key)]
 
 
 def _legend(content: Content) -> Html:
     """Colour, mark and size of each community, with its strongest tasks."""
     coloured = len(PALETTE)
-    entries = [
-        Html(
-            _chip(content.colors[members[0]]),
-            f" community {number}, {count(len(members), 'task')}: ",
-            page.listed([content.graph.tasks[k] for k in members], 6),
-        )
-        for number, members in enumerate(content.groups[:coloured], 1)
-    ]
+    entries = []
+    for number, members in enumerate(content.groups[:coloured], 1):
+        names = page.listed([content.graph.tasks[k] for k in members], 6)
+        words = f" community {number}, {count(len(members), 'task')}: "
+        entries.append(Html(_chip(content.colors[members[0]]), words, names))
     rest = sum(map(len, content.groups[coloured:]))
     if rest:
         entries.append(Html(f"grey circles: {count(rest, 'task')} in smaller communities, listed below"))
@@ -420,23 +386,21 @@ def _legend(content: Content) -> Html:
 
 def _all_communities(content: Content) -> Html:
     """A searchable list of communities, if there are more of them than colours and marks."""
-    groups = content.groups
+    groups, rows, strongest = content.groups, [], []
     if len(groups) <= len(PALETTE):
         return Html()
-    rows = [
-        page.Row(Html(name), own, f"Select {name}", "\n".join(content.names[k] for k in own))
-        for name, own in ((f"community {number}", own) for number, own in enumerate(groups, 1))
-    ]
-    sizes = page.numbers("tasks", np.array([len(own) for own in groups], dtype=float), ",.0f")
-    strongest = [page.listed([content.graph.tasks[k] for k in own], 4) for own in groups]
+    for number, own in enumerate(groups, 1):
+        name, words = f"community {number}", "\n".join(content.names[k] for k in own)
+        rows.append(page.Row(Html(name), own, f"Select {name}", words))
+        strongest.append(page.listed([content.graph.tasks[k] for k in own], 4))
+    columns = [page.numbers("tasks", list(map(len, groups)), ",.0f"), page.Column("strongest", strongest)]
     caption = f"All {len(groups):,} communities: the name of a task finds its own; choose one to highlight its tasks."
-    return page.linked_table("community", caption, "community", rows, [sizes, page.Column("strongest", strongest)])
+    return page.linked_table("community", caption, "community", rows, columns)
 
 
 def chord_section(content: Content) -> Section:
     """Tasks on a circle, community by community, edges as curves inside it."""
-    groups = content.shown.groups.tolist()
-    ax = graphs.plot_chord(content.shown, canvas(4.6, 4.6), groups=groups, max_edges=MOST_EDGES)
+    ax = graphs.plot_chord(content.shown, canvas(4.6, 4.6), max_edges=MOST_EDGES)
     ax.set_xlabel("")
     alt = (
         f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, {count(content.graph.n_edges, 'curve')} between "
@@ -448,155 +412,151 @@ def chord_section(content: Content) -> Section:
 
 def map_section(content: Content) -> Section | None:
     """Tasks on a map, if coordinates are known, with errors as colours and edges as great circles."""
-    if content.graph.coordinates is None:
+    graph, scores = content.graph, content.scores
+    if graph.coordinates is None:
         return None
-    latitude, longitude = content.graph.coordinates[:, 0], (content.graph.coordinates[:, 1] + 180) % 360 - 180
-    alt = (
-        f"Map of {count(content.n_tasks, 'task')} from {latitude.min():.1f} to {latitude.max():.1f}°N and "
-        f"{longitude.min():.1f} to {longitude.max():.1f}°E, with arcs between tasks that are related."
-    )
     look: dict[str, Any] = {"max_edges": _MOST_ARCS}
     words = ["Colours are communities; errors were not measured."]
-    if content.scores is not None and not np.isnan(content.scores.error).all():
-        look |= {"values": content.scores.error, "label": content.scores.error_name}
-        words = [f"Colour is the {content.scores.error_name}, yellow is worse."]
+    if scores is not None and not np.isnan(scores.error).all():
+        look |= {"values": scores.error, "label": scores.error_name}
+        words = [f"Colour is the {scores.error_name}, yellow is worse."]
     try:
         ax = plot_map(content.shown, canvas(5.4, 4.4), **look)
     except MissingDependencyError as error:
         words.append(f"Coastlines are left out: {error.args[0].split('.')[0]}.")
         ax = plot_map(content.shown, canvas(5.4, 4.4), coast=False, **look)
-    most = f", of the strongest {_MOST_ARCS}" if content.graph.n_edges > _MOST_ARCS else ""
-    words.append(f"Edges are those of the graph above{most}." if content.graph.n_edges else "There is no edge to draw.")
+    most = f", of the strongest {_MOST_ARCS}" if graph.n_edges > _MOST_ARCS else ""
+    words.append(f"Edges are those of the graph above{most}." if graph.n_edges else "There is no edge to draw.")
     ax.set_xlabel("longitude (°E)")
-    _name_points(ax, content, 60)
-    _name_points(ax, content, 30, narrow=True)
+    graphs.place_labels(ax, graph, 60)
+    graphs.place_labels(ax, graph, 30, *_NARROW)
+    latitude, longitude = graph.coordinates[:, 0], (graph.coordinates[:, 1] + 180) % 360 - 180
+    alt = (
+        f"Map of {count(content.n_tasks, 'task')} from {latitude.min():.1f} to {latitude.max():.1f}°N and "
+        f"{longitude.min():.1f} to {longitude.max():.1f}°E, with arcs between tasks that are related."
+    )
     return Section("map", "Map", picture("map", ax, alt, " ".join(words), hidden=content.hidden))
 
 
 def matrix_section(content: Content) -> Section | None:
     """Partial correlations and precisions between tasks by community, if a picture has room for all pairs."""
-    if content.n_tasks > DENSE_UP_TO:
-        return None
     K, graph = content.n_tasks, content.graph
-    off = np.asarray(graph.weights)[~np.eye(K, dtype=bool)]
+    if K > DENSE_UP_TO:
+        return None
+    off = graph.weights[~np.eye(K, dtype=bool)]
     alt = (
         f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community: from {off.min():+.2f} "
         f"to {off.max():+.2f}, {1 - graph.density():.0%} of the pairs 0."
     )
     side = float(np.clip(0.105 * K, 3.7, 5.4))
-    size = side, 0.94 * side
-    axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(*size), tasks=graph.tasks)}
+    axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(side, 0.94 * side))}
     if content.fitted.precision is not None:
-        ax = graphs.plot_precision(content.model, canvas(*size), tasks=graph.tasks, kind="precision")
-        axes["precision"] = ax
+        axes["precision"] = graphs.plot_precision(content.model, canvas(side, 0.94 * side), kind="precision")
     return _layers(content, "relations", "Partial correlations", alt, axes, "Lines part communities.")
 
 
 def coefficient_section(content: Content) -> Section | None:
     """Heat map of coefficients, tasks (by community) by features; a few coefficients also get intervals."""
-    K, d = content.coef.shape
-    sizes = np.abs(content.coef)
-    reach = sizes.max(axis=0)
-    if not reach.any():
+    coef, sizes = content.coef, np.abs(content.coef)
+    (K, d), largest = coef.shape, sizes.max(axis=0)
+    if not largest.any():
         return None
-    spread = reach[reach > 0]
-    labels = {"unit": "coefficient", "largest": "share of the feature's largest"}
     # If features have very different units, a common colour scale would show only one of them.
-    shares_first = spread.max() > 20 * np.median(spread)
+    shares_first = largest.max() > 20 * np.median(largest[largest > 0])
     task, feature = np.unravel_index(np.argmax(sizes), sizes.shape)
     alt = (
         f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}; the largest is "
-        f"{content.coef[task, feature]:+.3g}, of {short_name(content.graph.tasks[task])} on "
+        f"{coef[task, feature]:+.3g}, of {short_name(content.graph.tasks[task])} on "
         f"{short_name(content.features[feature])}."
     )
     size = (float(np.clip(1.6 + 0.16 * d, 3.4, 6.2)), float(np.clip(0.9 + 0.14 * K, 1.6, 4.8)))
+    labels = {"unit": "coefficient", "largest": "share of the feature's largest"}
     order = sorted(labels, reverse=not shares_first)
     axes = {labels[per]: fits.plot_coefficients(content.model, canvas(*size), per=per) for per in order}
-    zeros = float((content.coef == 0).mean())
+    zeros = (coef == 0).mean()
     words = f"{zeros:.0%} of the coefficients are zero." if zeros > 0 else "No coefficient is exactly zero."
     words += "" if shares_first else " Colours end at the 99th percentile."
     section = _layers(content, "coefficients", "Coefficients", alt, axes, words)
-    std = content.fitted.coef_std if content.coef.size <= _MOST_WEIGHTS else None
+    std = content.fitted.coef_std if coef.size <= _MOST_WEIGHTS else None
     if std is None:
         return section
     ax = canvas(4.4, support.height(sizes.size))
     fits.plot_coefficients(content.model, ax, kind="forest", level=COVERAGE)
-    sure = count(int((sizes > float(ndtri(0.5 + COVERAGE / 2)) * std).sum()), "interval")
-    alt = f"Coefficients with {COVERAGE:.0%} intervals: {sure} of {sizes.size} lie off 0."
-    words = f"Coefficients with {COVERAGE:.0%} intervals; grey ones hold 0."
-    return section._replace(body=Html(section.body, picture("intervals", ax, alt, words)))
+    words = f"Coefficients with {COVERAGE:.0%} intervals"
+    sure = count((sizes > ndtri(0.5 + COVERAGE / 2) * std).sum(), "interval")
+    drawn = picture("intervals", ax, f"{words}: {sure} of {coef.size} lie off 0.", f"{words}; grey ones hold 0.")
+    return section._replace(body=Html(section.body, drawn))
 
 
 def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, Any], words: str) -> Section:
     """Several heat maps in one place, buttons that choose one of them, and their data for the page's script."""
-    buttons, pictures, data = [], [], {}
-    order = content.order.tolist()
+    buttons, pictures, data, order = [], [], {}, content.order.tolist()
     for k, (label, ax) in enumerate(axes.items()):
-        name = f"{key}-layer-{k}"
-        buttons += [tag("input", type="radio", name=f"{key}-layer", id=name, value=k, checked=k == 0)]
-        buttons += [tag("label", Html(label), for_=name)]
-        pictures.append(page.drawing(f"{key}-{k}", ax, alt if not k else f"The same map of the {label}."))
+        name, own = f"{key}-{k}", f"{key}-layer-{k}"
+        buttons.append(tag("input", type="radio", name=f"{key}-layer", id=own, value=k, checked=k == 0))
+        buttons.append(tag("label", Html(label), for_=own))
+        pictures.append(page.drawing(name, ax, alt if not k else f"The same map of the {label}."))
         # The page shows under the pointer three digits of each value, and uses the value's position in its block.
-        whole = support.shown_matrix(ax)
+        whole = getattr(ax, support.MATRIX)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
-        data[f"{key}-{k}"] = {
+        pooled = cells.block != (1, 1)
+        data[name] = {
             "label": label,
             "shape": whole.shape,
             "block": cells.block,
             "values": [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel()],
-            "place": None if cells.block == (1, 1) else cells.place.ravel().tolist(),
+            "place": cells.place.ravel().tolist() if pooled else None,
             "rows": order,
             "columns": order if key == "relations" else None,
         }
-    if cells.block != (1, 1):
+    if pooled:
         many = "pairs of tasks" if key == "relations" else "coefficients"
         words += " There are too many to see each: colours and the numbers beside the pointer are the strongest "
         words += f"{many} there."
-    caption = tag("figcaption", Html(words))
-    shown = buttons if len(axes) > 1 else []
-    return Section(key, title, tag("figure", *shown, *pictures, caption, class_="layers", aria_label=alt), data)
+    parts = [*(buttons if len(axes) > 1 else []), *pictures, tag("figcaption", Html(words))]
+    return Section(key, title, tag("figure", *parts, class_="layers", aria_label=alt), data)
 
 
 def effect_section(content: Content) -> Section | None:
     """Small multiples of the columns that change the predictions most, and a table of all columns' relevance."""
-    if not content.relevance:
+    relevance, multiples = content.relevance, []
+    if not relevance:
         return None
-    multiples: list[Html] = []
     for number, (shared, by_task) in enumerate(content.effects):
         ax = canvas(3.5, 2.3)
         fits.draw_effect(ax, shared, by_task)
         ax.set_ylabel("partial effect")
         name, effect = short_name(shared.feature, 60), shared.effect
-        low, high = int(np.argmin(effect)), int(np.argmax(effect))
         at = [short_name(value, 20) if shared.x.dtype.kind == "O" else f"{value:.3g}" for value in shared.x]
+        low, high = (f"{at[k]} ({effect[k]:+.3g})" for k in (np.argmin(effect), np.argmax(effect)))
         alt = (
-            f"Partial effect of {name}, mean of all tasks: lowest at {at[low]} ({effect[low]:+.3g}), highest at "
-            f"{at[high]} ({effect[high]:+.3g}); at most {np.ptp(by_task, axis=0).max():.3g} between two tasks."
+            f"Partial effect of {name}, mean of all tasks: lowest at {low}, highest at {high}; at most "
+            f"{np.ptp(by_task, axis=0).max():.3g} between two tasks."
         )
         band = " with its band" if shared.lower is not None else ""
         words = f"{name}: mean of all tasks{band} in blue, tasks in grey."
         multiples.append(picture(f"effect-{number}", ax, alt, words))
-    order = sorted(content.relevance, key=lambda name: -content.relevance[name])
     words = (
         "How much each column moves the predictions (standard deviation of its partial effect over its values in "
-        f"training, root mean square over tasks).{page.first_of(MOST_ROWS, len(order), 'column')}"
+        f"training, root mean square over tasks).{page.first_of(MOST_ROWS, len(relevance), 'column')}"
     )
-    lines = [(short_name(name, 60), f"{content.relevance[name]:.3g}") for name in order[:MOST_ROWS]]
+    order = sorted(relevance, key=lambda name: -relevance[name])[:MOST_ROWS]
+    lines = [(short_name(name, 60), f"{relevance[name]:.3g}") for name in order]
     table = page.small_table("Relevance of columns", words, ("column", "relevance"), lines)
     return Section("effects", "Effects of columns", Html(tag("div", *multiples, class_="multiples"), table))
 
 
 def stability_section(content: Content) -> Section | None:
     """Selection frequencies of edges as functions of the penalty."""
-    found = content.stability
+    found, names = content.stability, content.graph.tasks
     if found is None or not found.frequencies.size:
         return None
     top = found.frequencies.max(axis=0)
-    reach = count(int((top >= found.threshold).sum()), "edge")
-    ends, ranked = found.ends, np.argsort(-top, kind="stable")[: 2 * fits.MOST_LINES].tolist()
-    names = content.graph.tasks
+    reach = count((top >= found.threshold).sum(), "edge")
+    ranked = np.argsort(-top, kind="stable")[: 2 * fits.MOST_LINES].tolist()  # all that are drawn, and maybe more
+    pairs = {} if found.ends is None else {k: found.ends[k].tolist() for k in ranked}
     often = ", ".join(
-        f"{f'edge {k + 1}' if ends is None else ' – '.join(short_name(names[end]) for end in ends[k])} ({top[k]:.0%})"
+        f"{' – '.join(short_name(names[end]) for end in pairs[k]) if pairs else f'edge {k + 1}'} ({top[k]:.0%})"
         for k in ranked[:5]
     )
     alt = (
@@ -607,8 +567,7 @@ def stability_section(content: Content) -> Section | None:
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
         f"grey: the others, at most {fits.MOST_LINES} of either. The penalty falls from left to right."
     )
-    marks = [] if ends is None else [f"{i} {j}" for i, j in ends[ranked]]  # of all that are drawn, and maybe more
-    data = {"stability": {mark: float(f"{top[k]:.3g}") for mark, k in zip(marks, ranked, strict=False)}}
+    data = {"stability": {f"{i} {j}": float(f"{top[k]:.3g}") for k, (i, j) in pairs.items()}}
     drawn = picture("stability", fits.plot_stability(found, ax=canvas(4.6, 2.8)), alt, words)
     return Section("stability", "Stability path", drawn, data)
 
@@ -618,14 +577,14 @@ def convergence_section(content: Content) -> Section | None:
     curves = support.distances(content.fitted.history)
     if not curves:
         return None
-    rounds = count(content.rounds, "round")
-    ended = f"{content.ending}. " if content.ending else ""
+    rounds, ended = count(content.rounds, "round"), f"{content.ending}. " if content.ending else ""
     shown = {name: values[np.isfinite(values)] for name, values in curves.items()}
     fell = "; ".join(f"{name} from {v[0]:.1e} to {v[-1]:.1e}" for name, v in shown.items() if len(v))
-    if not fell:
+    if fell:
+        alt = f"Objective and duality gaps over {rounds}, on a log scale: {fell}."
+        ax = fits.plot_convergence(content.fitted.history, canvas(4.4, 2.5))
+        body = picture("convergence", ax, alt, f"{ended}Values of zero cannot be drawn on a log scale.")
+    else:
         words = f"{ended}It took {rounds}; objective and gaps have no distance left to draw."
-        return Section("convergence", "Convergence", tag("p", Html(words), class_="nothing"))
-    alt = f"Objective and duality gaps over {rounds}, on a log scale: {fell}."
-    ax = fits.plot_convergence(content.fitted.history, canvas(4.4, 2.5))
-    drawn = picture("convergence", ax, alt, f"{ended}Values of zero cannot be drawn on a log scale.")
-    return Section("convergence", "Convergence", drawn)
+        body = tag("p", Html(words), class_="nothing")
+    return Section("convergence", "Convergence", body)
