@@ -42,12 +42,10 @@ class Judged:
         )
         splits = TaskKFold(4).split(y, y, task)
         self.folds = [(np.isin(np.arange(60), train), np.isin(np.arange(60), test)) for train, test in splits]
-        self.loss, self.rows = loss, np.concatenate([np.flatnonzero(test) for _, test in self.folds])
+        self.loss, (self.fold, self.rows) = loss, np.nonzero([test for _, test in self.folds])
+        self.y, self.task, self.counts = (of[self.rows] for of in (y, task, self.data.weights))
         shape = (3, 60)
         self.means, self.variances = random.normal(size=shape), random.uniform(0.5, 2, size=shape)
-
-    def row_weights(self):
-        return self.data.weights[self.rows]
 
     def forecast(self, candidate):
         m = candidate if isinstance(candidate, int) else candidate.number
@@ -59,7 +57,7 @@ def test_the_mixture_of_a_fold_is_made_from_the_others(monkeypatch):
     monkeypatch.setattr("mssl.evidence.choice.calibrate", lambda *rows: Calibration())
     held = Judged(Bernoulli())
     found = _crossed(held, [named(m) for m in range(3)])
-    y, counts, task = held.data.y[held.rows], held.row_weights(), held.data.task_of_row[held.rows]
+    y, counts, task = held.y, held.counts, held.task
     density = np.column_stack([held.forecast(m).log_density(y) for m in range(3)])
     p = np.column_stack([held.forecast(m).expectation() for m in range(3)])
     fold = np.repeat(np.arange(4), [test.sum() for _, test in held.folds])
@@ -88,10 +86,13 @@ def test_calibration_of_a_fold_does_not_see_its_rows(monkeypatch):
     for (_, test), y in zip(held.folds, seen, strict=True):
         assert not set(held.data.y[test]) & set(y)
         assert len(y) + test.sum() == 60
-    whole, counts = held.forecast(0), held.row_weights()
-    assert found.score == pytest.approx(np.average(whole.log_density(held.data.y[held.rows]), weights=counts))
-    held.folds, held.rows = held.folds[:1], held.rows[: held.folds[0][1].sum()]
-    held.means, held.variances = held.means[:, : len(held.rows)], held.variances[:, : len(held.rows)]
+    whole = held.forecast(0)
+    assert found.score == pytest.approx(np.average(whole.log_density(held.y), weights=held.counts))
+    first = held.fold == 0
+    held.folds, held.means, held.variances = held.folds[:1], held.means[:, first], held.variances[:, first]
+    held.rows, held.fold, held.y, held.task, held.counts = (
+        of[first] for of in (held.rows, held.fold, held.y, held.task, held.counts)
+    )
     assert _crossed(held, [named(0)]) is None  # one fold: there are no others
 
 

@@ -121,15 +121,15 @@ FAULTS = [
     Fault(
         "errors of leads are those of single rows",
         "evidence/choice.py",
-        "return gain(difference, cell, task[self.rows])",
+        "return gain(difference, cell, self.task)",
         "return gain(difference, np.arange(len(difference)))",
         _BAYESIAN,
     ),
     Fault(
         "calibration of a fold sees its rows",
         "evidence/choice.py",
-        "others = int(own[-1]) + 1, np.flatnonzero(~np.isin(rows, rows[own]))",
-        "others = int(own[-1]) + 1, np.arange(len(rows))",
+        "np.flatnonzero(~test[held.rows])",
+        "np.arange(len(held.rows))",
         _BAYESIAN,
     ),
     # evidence: mathematics

@@ -170,6 +170,10 @@ class Trials:
         Training rows and held-out rows of each fold.
     record : Checkpoint
         Forecasts of held-out rows by the names of the candidates. Recorded forecasts are not computed again.
+    rows, fold, task : ndarrays of int of shape (M,)
+        Flat index, fold and task of each held-out row, fold after fold.
+    y, counts : ndarrays of shape (M,)
+        Target and frequency weight of each held-out row.
     """
 
     data: TaskData
@@ -177,17 +181,15 @@ class Trials:
     loss: Loss
     report: Callable[[str, float], None] = lambda name, density: None
     record: Checkpoint = field(default_factory=lambda: Checkpoint(None, ""))
-    parts: list[Part] = field(default_factory=list)
     densities: dict[Candidate, Array] = field(default_factory=dict)
     calibrations: dict[Candidate, Calibration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.parts = [Part(subset(self.data, train, all_tasks=False), self.loss) for train, _ in self.folds]
-
-    @property
-    def rows(self) -> Index:
-        """Flat indices of the held-out rows, fold after fold."""
-        return np.concatenate([np.flatnonzero(test) for _, test in self.folds])
+        data = self.data
+        self.parts = [Part(subset(data, train, all_tasks=False), self.loss) for train, _ in self.folds]
+        self.fold, self.rows = np.nonzero([test for _, test in self.folds])
+        self.y, self.counts = data.y[self.rows], data.row_weights[self.rows]
+        self.task = data.task_of_row[self.rows]
 
     def _forecast(self, candidate: Candidate, folds: int) -> Forecast:
         """Return the forecasts of the held-out rows of the first folds.
@@ -208,9 +210,9 @@ class Trials:
         """Whether the candidate predicts no better than the other in two folds; then the other folds are skipped."""
         if len(self.folds) <= 2 or candidate.name in self.record:
             return False
-        y = np.concatenate([self.data.y[test] for _, test in self.folds[:2]])
-        ahead = self._forecast(candidate, 2).log_density(y) - self._forecast(other, 2).log_density(y)
-        return not self.row_weights()[: len(y)] @ ahead > 0
+        first = self.fold < 2
+        densities = [self._forecast(one, 2).log_density(self.y[first]) for one in (candidate, other)]
+        return not self.counts[first] @ (densities[0] - densities[1]) > 0
 
     def judge(self, candidate: Candidate) -> Array:
         """Return the log density of every held-out row."""
@@ -220,19 +222,14 @@ class Trials:
                 kept = {name: part if self.record.path is None else part.tolist() for name, part in arrays}
                 self.record[candidate.name] = kept
             whole = self.forecast(candidate)
-            y, counts = self.data.y[self.rows], self.row_weights()
-            self.calibrations[candidate] = calibrate(whole, y, counts)
-            self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), y)
-            self.report(candidate.name, float(counts @ self.densities[candidate] / counts.sum()))
+            self.calibrations[candidate] = calibrate(whole, self.y, self.counts)
+            self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), self.y)
+            self.report(candidate.name, float(self.counts @ self.densities[candidate] / self.counts.sum()))
         return self.densities[candidate]
 
     def forecast(self, candidate: Candidate) -> Forecast:
         """Return the recorded forecast of every held-out row."""
         return self.loss.forecast(**{n: np.asarray(part, float) for n, part in self.record[candidate.name].items()})
-
-    def row_weights(self) -> Array:
-        """Frequency weights of the held-out rows."""
-        return self.data.row_weights[self.rows]
 
     def lead(self, candidate: Candidate, other: Candidate) -> tuple[float, float]:
         """Return the gain of the candidate over the other in total log density, and the standard error of the gain.
@@ -240,13 +237,9 @@ class Trials:
         The standard error is the larger of two: over cells and over tasks. A cell holds one task's rows of a fold or,
         if the tasks share occasions, all rows of one occasion.
         """
-        difference, task = self.row_weights() * (self.judge(candidate) - self.judge(other)), self.data.task_of_row
-        if self.data.occasions is not None:
-            cell = self.data.occasions[self.rows]
-        else:
-            fold = np.concatenate([np.full(int(test.sum()), number) for number, (_, test) in enumerate(self.folds)])
-            cell = fold * self.data.n_tasks + task[self.rows]
-        return gain(difference, cell, task[self.rows])
+        difference, occasions = self.counts * (self.judge(candidate) - self.judge(other)), self.data.occasions
+        cell = self.fold * self.data.n_tasks + self.task if occasions is None else occasions[self.rows]
+        return gain(difference, cell, self.task)
 
 
 def _densities(forecasts: Forecast, y: Array) -> Array:
@@ -413,7 +406,7 @@ def _variants(
 
 def _stacked(whole: Part, held: Trials) -> Ensemble:
     """Return the mixture of all judged candidates. A narrower candidate uses the first features of the widest one."""
-    names, counts = list(held.densities), held.row_weights()
+    names, counts = list(held.densities), held.counts
     densities = np.column_stack(list(held.densities.values()))
     weights, means = stack(densities, counts), counts @ densities / counts.sum()
     fits = {c: whole.fit(c) for c, heavy in zip(names, _heavy(weights), strict=True) if heavy}
@@ -443,14 +436,13 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
 
     The baselines (base rates and task means) come from the training rows of the same fold.
     """
-    data, loss, rows, counts = held.data, held.loss, held.rows, held.row_weights()
-    y, task, whole = data.y[rows], data.task_of_row[rows], [held.forecast(candidate) for candidate in candidates]
+    data, loss, y, counts = held.data, held.loss, held.y, held.counts
+    whole = [held.forecast(candidate) for candidate in candidates]
     density, centre, base = np.empty((3, len(y)))
     alone = {m: np.empty(len(y)) for m, c in enumerate(candidates) if c.options.structure == "ridge"}
-    areas, first = [], 0
-    for train, test in held.folds:
-        own = np.arange(first, first + int(test.sum()))
-        first, others = int(own[-1]) + 1, np.flatnonzero(~np.isin(rows, rows[own]))
+    areas = []
+    for number, (train, test) in enumerate(held.folds):
+        own, others = np.flatnonzero(held.fold == number), np.flatnonzero(~test[held.rows])
         if not len(others):
             return None
         taken = [part.take(others) for part in whole]
@@ -463,8 +455,8 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
         density[own], centre[own] = _densities(mixture, y[own]), mixture.expectation()
         for m, values in alone.items():
             values[own] = _densities(each[m], y[own])
-        known = None if data.weights is None else data.weights[train]
-        base[own] = task_means(data.y[train], data.task_of_row[train], known, data.n_tasks)[task[own]]
+        rates = task_means(data.y[train], data.task_of_row[train], data.row_weights[train], data.n_tasks)
+        base[own] = rates[held.task[own]]
         areas.append(area_under_curve(y[own], centre[own], counts[own]))
     score = float(counts @ density / counts.sum())
     separate = max((float(counts @ values / counts.sum()) for values in alone.values()), default=None)

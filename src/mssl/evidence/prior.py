@@ -554,25 +554,22 @@ class Prior:
         return float(total + 2 * np.log1p(self._predictor_variance / PREDICTOR_SCALE**2))
 
     @cached_property
-    def _reaches(self) -> list[float]:
-        """Mean variance of a GLM's linear predictor per block for T = I; empty without ``predictor``."""
-        squares = self.predictor
-        return [] if squares is None else [float(squares[b.columns] @ b.features.values) for b in self.blocks]
-
-    @cached_property
     def _predictor_variance(self) -> float:
-        spreads = (block.tasks.spread(self.n_tasks) for block in self.blocks)
-        return sum(reach * spread for reach, spread in zip(self._reaches, spreads, strict=False))
+        """Mean variance of a GLM's linear predictor; 0 without ``predictor``."""
+        squares, K = self.predictor, self.n_tasks
+        of = () if squares is None else ((squares[b.columns] @ b.features.values, b.tasks) for b in self.blocks)
+        return sum(float(reach) * tasks.spread(K) for reach, tasks in of)
 
     def slopes(self, s: Derivatives) -> Slope:
         """Return the gradient of the objective in the coordinates of :meth:`moved`, and the MM curvature."""
         K, rate = self.n_tasks, 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance)
         parts: list[Slope] = []
-        for number, (block, forms) in enumerate(zip(self.blocks, s.tasks, strict=True)):
+        for block, forms in zip(self.blocks, s.tasks, strict=True):
             (A, C), down = forms, s.down[block.columns]
             if self.predictor is not None:
-                A = A.plus_identity(rate * self._reaches[number], K)
-                down = down + rate * self.predictor[block.columns] * block.tasks.spread(K)
+                squares = rate * self.predictor[block.columns]
+                A = A.plus_identity(float(squares @ block.features.values), K)
+                down = down + squares * block.tasks.spread(K)
             parts += [block.tasks.slope(A, C), block.features.slope(down, s.up[block.columns])]
         parts.append(self.noise.slope(*s.noise))
         return np.concatenate([slope for slope, _ in parts]), np.concatenate([metric for _, metric in parts])
