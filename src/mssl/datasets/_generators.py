@@ -7,14 +7,13 @@ The truth, the training rows and the test rows come from three independent rando
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from mssl._typing import Array, Index, Mask, Seed
+from mssl._typing import Array, Seed
 from mssl._validation import check_array, check_choice, check_number, check_whole_number, refused
 from mssl.datasets._layout import Part, bunch, by_month, calendar_from, made, names
 from mssl.exceptions import LayoutError, ParameterError
@@ -23,61 +22,49 @@ from mssl.structures.laplacian import great_circle
 PAPER_CLUSTERS = ((0, 1, 2, 3), (4, 5, 6, 7, 8, 9))
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterGraph:
+def cluster_graph(
+    clusters: Sequence[Sequence[int]], n_tasks: int, *, kind: str, correlation: float, spread: float = 0.0
+) -> dict[str, np.ndarray]:
     """Tasks in clusters that do not overlap; a task in none of them is an outlier.
 
-    Attributes
-    ----------
-    labels : ndarray of int of shape (K,)
-        Cluster of every task, −1 for outliers.
-    covariance : ndarray of shape (K, K)
-        A block per cluster; outliers have variance one and no correlation.
-    edges : ndarray of bool of shape (K, K)
-        All pairs inside a cluster, or neighbours only for chains; every task with itself.
+    Returns
+    -------
+    dict
+        ``covariance`` (K, K), with a block per cluster; outliers have variance one and no correlation. ``precision``,
+        its inverse, with exact zeros where the graph has no edge. ``adjacency``, the edges: all pairs inside a cluster,
+        or neighbours only for chains. ``clusters`` (K,), the cluster of every task, −1 for outliers.
     """
-
-    labels: Index
-    covariance: Array
-    edges: Mask
-
-    @classmethod
-    def build(
-        cls, clusters: Sequence[Sequence[int]], n_tasks: int, *, kind: str, correlation: float, spread: float = 0.0
-    ) -> ClusterGraph:
-        """The graph of a kind of clusters."""
-        labels, covariance, edges = np.full(n_tasks, -1), np.eye(n_tasks), np.eye(n_tasks, dtype=bool)
-        for number, members in enumerate(clusters):
-            for task in members:
-                if not 0 <= task < n_tasks:
-                    raise refused("clusters", clusters, f"task {task} is none of 0 … {n_tasks - 1}")
-                if labels[task] >= 0:
-                    raise refused("clusters", clusters, f"task {task} is named twice, but may be in one cluster only")
-                labels[task] = number
-            block, position = np.ix_(members, members), np.arange(len(members))
-            apart = np.abs(position[:, None] - position).astype(float)
-            edges[block] = apart <= 1 if kind == "chain" else True
-            if kind in ("centres", "sparse"):
-                covariance[block] = 1.0 + spread**2 * (apart == 0)
-            else:
-                covariance[block] = correlation ** (apart if kind == "chain" else apart > 0)
-        return cls(labels, covariance, edges)
-
-    def precision(self) -> Array:
-        """Inverse of the covariance, with exact zeros where the graph has no edge."""
-        smallest = float(np.linalg.eigvalsh(self.covariance)[0])
-        if not smallest > 1e-12 * float(np.trace(self.covariance)) / len(self.covariance):
-            raise ParameterError(
-                f"The smallest eigenvalue of the tasks' covariance is {smallest:.2g}; it has to be positive definite. "
-                "Choose spread > 0, and a correlation below 1 and above −1/(m − 1) for clusters of m tasks "
-                "(above −1 for chains)."
-            )
-        precision = np.linalg.inv(self.covariance)
-        return np.where(self.edges, (precision + precision.T) / 2, 0.0)
+    labels, covariance, edges = np.full(n_tasks, -1), np.eye(n_tasks), np.eye(n_tasks, dtype=bool)
+    for number, members in enumerate(clusters):
+        for task in members:
+            if not 0 <= task < n_tasks:
+                raise refused("clusters", clusters, f"task {task} is none of 0 … {n_tasks - 1}")
+            if labels[task] >= 0:
+                raise refused("clusters", clusters, f"task {task} is named twice, but may be in one cluster only")
+            labels[task] = number
+        block, position = np.ix_(members, members), np.arange(len(members))
+        apart = np.abs(position[:, None] - position).astype(float)
+        edges[block] = apart <= 1 if kind == "chain" else True
+        if kind in ("centres", "sparse"):
+            covariance[block] = 1.0 + spread**2 * (apart == 0)
+        else:
+            covariance[block] = correlation ** (apart if kind == "chain" else apart > 0)
+    smallest = float(np.linalg.eigvalsh(covariance)[0])
+    if not smallest > 1e-12 * float(np.trace(covariance)) / n_tasks:
+        raise ParameterError(
+            f"The smallest eigenvalue of the tasks' covariance is {smallest:.2g}; it has to be positive definite. "
+            "Choose spread > 0, and a correlation below 1 and above −1/(m − 1) for clusters of m tasks "
+            "(above −1 for chains)."
+        )
+    inverse = np.linalg.inv(covariance)
+    precision = np.where(edges, (inverse + inverse.T) / 2, 0.0)
+    adjacency = (precision != 0) & ~np.eye(n_tasks, dtype=bool)
+    return {"covariance": covariance, "precision": precision, "adjacency": adjacency, "clusters": labels}
 
 
-KINDS = ("centres", "equicorrelated", "chain", "sparse")
-FAMILIES = ("gaussian", "binary", "poisson")
+def _scaled(graph: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
+    """The graph of tasks whose covariance is multiplied by a scale."""
+    return graph | {"covariance": scale * graph["covariance"], "precision": graph["precision"] / scale}
 
 
 def sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
@@ -91,18 +78,19 @@ def sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[in
 
 
 def _coefficients(
-    rng: np.random.Generator, kind: str, graph: ClusterGraph, n_features: int, spread: float, n_nonzero: int
+    rng: np.random.Generator, kind: str, graph: dict[str, np.ndarray], n_features: int, spread: float, n_nonzero: int
 ) -> Array:
     """(K, d) coefficients whose feature-wise covariance is that of the graph, before the amplitude."""
-    coef = rng.standard_normal((len(graph.labels), n_features))
+    labels = graph["clusters"]
+    coef = rng.standard_normal((len(labels), n_features))
     if kind in ("equicorrelated", "chain"):
-        return np.linalg.cholesky(graph.covariance) @ coef
-    groups = [graph.labels == cluster for cluster in range(graph.labels.max() + 1)]
+        return np.linalg.cholesky(graph["covariance"]) @ coef
+    groups = [labels == cluster for cluster in range(labels.max() + 1)]
     for members in groups:
         centre = rng.standard_normal(n_features)
         coef[members] = centre + spread * coef[members]
     if kind == "sparse":
-        for members in [*groups, *np.eye(len(coef), dtype=bool)[graph.labels < 0]]:
+        for members in [*groups, *np.eye(len(coef), dtype=bool)[labels < 0]]:
             silent = rng.permutation(n_features)[n_nonzero:]
             coef[np.ix_(members, silent)] = 0.0
     return coef
@@ -127,28 +115,19 @@ def _draw(
     sizes: list[int],
     coef: Array,
     intercept: Array,
+    noise: Array,
     *,
     shared_design: bool,
     family: str = "gaussian",
-    noise: Array | None = None,
 ) -> tuple[list[Array], list[np.ndarray]]:
-    """One design and one target of each task; without noise the targets are the linear predictor."""
-    n_tasks, n_features = coef.shape
+    """One design and one target of each task."""
+    n_features = coef.shape[1]
     if shared_design:
-        designs = [rng.standard_normal((sizes[0], n_features))] * n_tasks
+        designs = [rng.standard_normal((sizes[0], n_features))] * len(coef)
     else:
         designs = [rng.standard_normal((size, n_features)) for size in sizes]
-    noise = np.zeros(n_tasks) if noise is None else noise
     fits = [X @ w + b for X, w, b in zip(designs, coef, intercept, strict=True)]
     return designs, [_respond(rng, fit, family, size) for fit, size in zip(fits, noise, strict=True)]
-
-
-def _known(graph: ClusterGraph, scale: float) -> dict[str, np.ndarray]:
-    """What is known of tasks whose covariance is that of the graph, times a scale."""
-    precision = graph.precision() / scale
-    adjacency = (precision != 0) & ~np.eye(len(precision), dtype=bool)
-    covariance = scale * graph.covariance
-    return {"covariance": covariance, "precision": precision, "adjacency": adjacency, "clusters": graph.labels}
 
 
 def make_clustered_tasks(
@@ -241,8 +220,8 @@ def make_clustered_tasks(
     >>> make_clustered_tasks(family="binary", layout="shared", random_state=0).y.shape
     (60, 13)
     """
-    check_choice("kind", kind, KINDS)
-    check_choice("family", family, FAMILIES)
+    check_choice("kind", kind, ("centres", "equicorrelated", "chain", "sparse"))
+    check_choice("family", family, ("gaussian", "binary", "poisson"))
     n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
     n_features = check_whole_number("n_features", n_features, low=1)
     train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
@@ -256,23 +235,18 @@ def make_clustered_tasks(
     check_number("amplitude", amplitude, above=0)
     deviations = np.broadcast_to(check_array("noise", noise, (), (1,), (n_tasks,), low=0), n_tasks)
 
-    graph = ClusterGraph.build(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
-    # A feature is in a support of m of d features with probability m/d, which thins the covariance.
-    known = _known(graph, amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0))
+    graph = cluster_graph(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     coef = amplitude * _coefficients(truth, kind, graph, n_features, spread, n_nonzero)
     intercept = intercept_scale * truth.standard_normal(n_tasks)
+    # A feature is in a support of m of d features with probability m/d, which thins the covariance.
+    scale = amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0)
     labels = np.array([0, 1]) if family == "binary" else None
-    law = partial(_draw, coef=coef, intercept=intercept, shared_design=shared_design, family=family, noise=deviations)
-    return bunch(
-        made("make_clustered_tasks"),
-        law(training, train),
-        law(testing, test),
-        text=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
-        layout=layout,
-        as_frame=as_frame,
-        known={**known, "coef": coef, "intercept": intercept, "target_names": labels},
-    )
+    known = {**_scaled(graph, scale), "coef": coef, "intercept": intercept, "target_names": labels}
+    text = f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets."
+    law = partial(_draw, coef=coef, intercept=intercept, noise=deviations, shared_design=shared_design, family=family)
+    parts = law(training, train), law(testing, test)
+    return bunch(made("make_clustered_tasks"), *parts, text=text, known=known, layout=layout, as_frame=as_frame)
 
 
 def make_residual_graph(
@@ -347,27 +321,22 @@ def make_residual_graph(
     check_number("density", density, low=0, high=1)
     check_number("noise", noise, above=0)
 
-    known = _known(ClusterGraph.build(clusters, n_tasks, kind=kind, correlation=correlation), noise**2)
+    graph = cluster_graph(clusters, n_tasks, kind=kind, correlation=correlation)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     coef = np.zeros((n_tasks, n_features))
     chosen = truth.permutation(coef.size)[: round(density * coef.size)]
     coef.flat[chosen] = truth.standard_normal(chosen.size)
-    intercept = intercept_scale * truth.standard_normal(n_tasks)
+    intercept, own = intercept_scale * truth.standard_normal(n_tasks), np.zeros(n_tasks)
+    known = _scaled(graph, noise**2) | {"coef": coef, "intercept": intercept}
     root = np.linalg.cholesky(known["covariance"])
 
-    def part(rng: np.random.Generator, size: int) -> tuple[list[Array], list[Array]]:
-        designs, fits = _draw(rng, [size] * n_tasks, coef, intercept, shared_design=shared_design)
+    def part(rng: np.random.Generator, size: int) -> Part:
+        designs, fits = _draw(rng, [size] * n_tasks, coef, intercept, own, shared_design=shared_design)
         return designs, list(np.stack(fits) + root @ rng.standard_normal((n_tasks, size)))
 
-    return bunch(
-        made("make_residual_graph"),
-        part(training, n_samples),
-        part(testing, n_test),
-        text=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
-        layout=layout,
-        as_frame=as_frame,
-        known={**known, "coef": coef, "intercept": intercept},
-    )
+    text = f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind})."
+    parts = part(training, n_samples), part(testing, n_test)
+    return bunch(made("make_residual_graph"), *parts, text=text, known=known, layout=layout, as_frame=as_frame)
 
 
 # The components' means and variances are computed from this many rows. More rows cost time and change them little.
@@ -491,17 +460,12 @@ def make_curved_tasks(
         fits = [b + w @ ((curves(X) - centre) / spread) for b, w, X in zip(intercept, weights, designs, strict=True)]
         return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
 
-    *tested, fits = draw(testing, test)
-    means_test = np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1)
-    return bunch(
-        made("make_curved_tasks"),
-        draw(training, train)[:2],
-        (tested[0], tested[1]),
-        text=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
-        layout=layout,
-        as_frame=as_frame,
-        known={"mean_test": means_test, "weights": weights, "intercept": intercept},
-    )
+    (*learned, _), (*tested, fits) = draw(training, train), draw(testing, test)
+    means = np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1)
+    known = {"mean_test": means, "weights": weights, "intercept": intercept}
+    text = f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}."
+    parts: tuple[Part, Part] = (learned[0], learned[1]), (tested[0], tested[1])
+    return bunch(made("make_curved_tasks"), *parts, text=text, known=known, layout=layout, as_frame=as_frame)
 
 
 def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
@@ -538,63 +502,6 @@ def _long_range(rng: np.random.Generator, coordinates: np.ndarray, neighbours: n
     check_whole_number("n_links", n_links, low=0, high=far.size, remedy="The grid has so many distant pairs.")
     chosen = np.sort(rng.permutation(far)[:n_links])
     return np.column_stack([left[chosen], right[chosen]])
-
-
-def _world(
-    rng: np.random.Generator,
-    shape: tuple[int, int, int],
-    box: tuple[float, float, float, float],
-    *,
-    n_links: int,
-    coupling: float,
-    noise: float,
-    bias: float,
-) -> dict[str, np.ndarray]:
-    """Everything that does not change with the months: graph, climate, biases and the true combination."""
-    n_lat, n_lon, n_members = shape
-    coordinates, neighbours = _grid(n_lat, n_lon, box), grid_adjacency(n_lat, n_lon)
-    links = _long_range(rng, coordinates, neighbours, n_links)
-    adjacency = neighbours.copy()
-    adjacency[links[:, 0], links[:, 1]] = adjacency[links[:, 1], links[:, 0]] = True
-    precision = laplacian_precision(coupling * adjacency) / noise**2
-    covariance = np.linalg.inv(precision)
-    latitude, n_cells = coordinates[:, 0], len(coordinates)
-    mean = 28 - 0.45 * np.abs(latitude)
-    gain = 1 + 0.05 * rng.standard_normal(n_members)
-    biases = bias * (rng.standard_normal(n_members) + 0.5 * rng.standard_normal((n_cells, n_members)))
-    # Weights that vary smoothly over the grid: the residuals' graph relates the coefficients too.
-    smooth = np.linalg.cholesky(covariance) @ rng.standard_normal((n_cells, n_members)) / noise
-    coef = (1 + 0.5 * smooth) / n_members
-    return {
-        "coordinates": coordinates,
-        "links": links,
-        "adjacency": adjacency & (coupling > 0),
-        "precision": precision,
-        "covariance": covariance,
-        "mean": mean,
-        "amplitude": np.sign(latitude) * (1 + 0.2 * np.abs(latitude)),
-        "gain": gain,
-        "bias": biases,
-        "coef": coef,
-        # The observation has the cell's mean, so the members' biases have to be corrected.
-        "intercept": mean - (coef * (mean[:, None] * gain + biases)).sum(axis=1),
-    }
-
-
-def _observe(
-    rng: np.random.Generator,
-    world: dict[str, np.ndarray],
-    months: np.ndarray,
-    warming: np.ndarray,
-    variability: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(n, K, M) members and (n, K) observations of some months."""
-    season = -np.cos(2 * np.pi * (months.astype(int) % 12) / 12)[:, None] * world["amplitude"]
-    forced = (world["mean"] + season)[:, :, None] * world["gain"] + warming[:, None, None] + world["bias"]
-    X = forced + variability * rng.standard_normal(forced.shape)
-    root = np.linalg.cholesky(world["covariance"])
-    residuals = rng.standard_normal((len(months), len(root))) @ root.T
-    return X, np.einsum("nkm,km->nk", X, world["coef"]) + world["intercept"] + residuals
 
 
 def make_climate_like(
@@ -672,23 +579,43 @@ def make_climate_like(
     for name, deviation in {"coupling": coupling, "bias": bias, "variability": variability}.items():
         check_number(name, deviation, low=0)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
-    world = _world(truth, (n_lat, n_lon, n_members), box, n_links=n_links, coupling=coupling, noise=noise, bias=bias)
+    coordinates, neighbours = _grid(n_lat, n_lon, box), grid_adjacency(n_lat, n_lon)
+    links = _long_range(truth, coordinates, neighbours, n_links)
+    joined = neighbours.copy()
+    joined[links[:, 0], links[:, 1]] = joined[links[:, 1], links[:, 0]] = True
+    precision = laplacian_precision(coupling * joined) / noise**2
+    covariance = np.linalg.inv(precision)
+    root = np.linalg.cholesky(covariance)
+    latitude, K = coordinates[:, 0], len(coordinates)
+    mean, amplitude = 28 - 0.45 * np.abs(latitude), np.sign(latitude) * (1 + 0.2 * np.abs(latitude))
+    gain = 1 + 0.05 * truth.standard_normal(n_members)
+    biases = bias * (truth.standard_normal(n_members) + 0.5 * truth.standard_normal((K, n_members)))
+    # Weights that vary smoothly over the grid: the residuals' graph relates the coefficients too.
+    coef = (1 + 0.5 * (root @ truth.standard_normal((K, n_members)) / noise)) / n_members
+    # The observation has the cell's mean, so the members' biases have to be corrected.
+    intercept = mean - (coef * (mean[:, None] * gain + biases)).sum(axis=1)
     months = calendar_from(first_month, n_samples + n_test)
-    warming = trend * np.arange(len(months)) / 120
-    members = names("member", n_members)
+    season = -np.cos(2 * np.pi * (months.astype(int) % 12) / 12)[:, None] * amplitude
+    warming = trend * np.arange(len(months))[:, None, None] / 120
+    forced = (mean + season)[:, :, None] * gain + warming + biases
 
     def part(rng: np.random.Generator, rows: slice) -> Part:
-        return by_month(*_observe(rng, world, months[rows], warming[rows], variability), months[rows])
+        X = forced[rows] + variability * rng.standard_normal(forced[rows].shape)
+        residuals = rng.standard_normal(X.shape[:2]) @ root.T
+        return by_month(X, np.einsum("nkm,km->nk", X, coef) + intercept + residuals, months[rows])
 
-    known = ("coef", "intercept", "covariance", "precision", "adjacency", "links", "coordinates")
+    members = names("member", n_members)
+    known = {"coef": coef, "intercept": intercept, "covariance": covariance, "precision": precision}
+    known |= {"adjacency": joined & (coupling > 0), "links": links, "coordinates": coordinates, "member_names": members}
+    text = f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C."
     return bunch(
         made("make_climate_like", "observed"),
         part(training, slice(n_samples)),
         part(testing, slice(n_samples, None)),
-        text=f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C.",
+        text=text,
         layout=layout,
         as_frame=as_frame,
-        task_names=names("cell", n_lat * n_lon),
+        task_names=names("cell", K),
         feature_names=members,
-        known={"member_names": members, **{key: world[key] for key in known}},
+        known=known,
     )

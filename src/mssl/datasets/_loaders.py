@@ -22,6 +22,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.resources import files as package_files
+from importlib.resources.abc import Traversable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -306,11 +307,10 @@ def load_digit_pairs(
     return _pairs("digit-pairs", pixels, digits, share, random_state, text=text, layout=layout, as_frame=as_frame)
 
 
-def _read(name: str) -> tuple[list[str], np.ndarray]:
-    """Column names and numbers of a set's one file."""
-    path = fetch(name)[0]
+def _read(path: Path | Traversable) -> tuple[list[str], np.ndarray]:
+    """Column names and numbers of a table in a file."""
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
+        with path.open(encoding="utf-8") as stream:
             header, *lines = csv.reader(stream)
         return header, np.asarray(lines, dtype=np.float64)
     except ValueError as error:
@@ -354,20 +354,14 @@ def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     >>> sea.X.shape, str(sea.tasks[0]), float(sea.y[0])
     ((708, 12), 'January', 24.52)
     """
-    with package_files("mssl.datasets").joinpath("el_nino.csv").open(encoding="utf-8") as stream:
-        header, *lines = csv.reader(stream)
-    table, lags = np.asarray(lines, dtype=np.float64), range(3, 15)
-    years, series = table[2:, 0].astype(np.int64), table[:, 1:].ravel()
+    header, table = _read(package_files("mssl.datasets").joinpath("el_nino.csv"))
+    years, series, lags = table[2:, 0].astype(np.int64), table[:, 1:].ravel(), range(3, 15)
     X = np.stack([series[24 - lag : -lag].reshape(-1, 12) for lag in lags], axis=-1)
-    return bunch(
-        info("el-nino"),
-        (list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}),
-        text="Monthly means in °C; rows are in time, those of neighbouring months share temperatures.",
-        layout=layout,
-        as_frame=as_frame,
-        task_names=np.asarray(header[1:]),
-        feature_names=np.array([f"{lag} months before" for lag in lags]),
-    )
+    part = list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}
+    text = "Monthly means in °C; rows are in time, those of neighbouring months share temperatures."
+    months, lagged = np.asarray(header[1:]), np.array([f"{lag} months before" for lag in lags])
+    how: dict[str, Any] = {"text": text, "layout": layout, "as_frame": as_frame}
+    return bunch(info("el-nino"), part, task_names=months, feature_names=lagged, **how)
 
 
 def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -399,7 +393,7 @@ def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     >>> from mssl.datasets import load_irish_wind
     >>> wind = load_irish_wind()  # doctest: +SKIP
     """
-    header, table = _read("irish-wind")
+    header, table = _read(fetch("irish-wind")[0])
     year, month, day = table[:, :3].astype(np.int64).T
     days = np.asarray(
         [f"{1900 + y}-{m:02d}-{d:02d}" for y, m, d in zip(year, month, day, strict=True)], "datetime64[D]"
@@ -447,7 +441,7 @@ def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     ]
     text = "Loads in kWh/m². Most columns have few levels, and the first five are functions of one shape."
     tasks = ["heating load", "cooling load"]
-    return _shared("enb", _read("enb")[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
+    return _shared("enb", _read(fetch("enb")[0])[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -477,7 +471,7 @@ def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     features = ["cement", "slag", "fly ash", "water", "superplasticizer", "coarse aggregate", "fine aggregate"]
     text = "Ingredients in kg/m³; slump and flow in cm, strength after 28 days in MPa."
     tasks = ["slump", "flow", "strength"]
-    return _shared("slump", _read("slump")[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
+    return _shared("slump", _read(fetch("slump")[0])[1], features, tasks, text=text, layout=layout, as_frame=as_frame)
 
 
 CLIMATE_SETS = ("fiveloc", "atlas", "south_america", "north_america")
