@@ -21,7 +21,7 @@ from mssl.exceptions import ParameterError
 from mssl.features import Linear
 from mssl.files import atomic, checkpoint
 from mssl.files.checkpoint import FORMAT, Checkpoint, fingerprint
-from mssl.model_selection import CheckpointError, TaskKFold, scores, search, stability
+from mssl.model_selection import CheckpointError, TaskKFold, scores, stability
 
 GRID = {
     "param_grid": {
@@ -67,7 +67,7 @@ def test_any_cut_of_the_file_is_continued_to_the_same_end(tmp_path, monkeypatch)
     plain = scores.score_chain
     monkeypatch.setattr(scores, "score_chain", lambda *args: calls.append(1) or plain(*args))
     average = scores.score_average
-    monkeypatch.setattr(search, "score_average", lambda *args: calls.append(1) or average(*args))
+    monkeypatch.setattr(scores, "score_average", lambda *args: calls.append(1) or average(*args))
     for cut in (0, ends[0], ends[2] - 1, ends[2], ends[3] + 7):
         path.write_bytes(content[:cut])
         calls.clear()

@@ -8,9 +8,9 @@ from scipy import sparse
 import mssl
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.features import FeatureMap, Spline
+from mssl.judge.held_out import ScoreTable
 from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, regularization_path
-from mssl.model_selection.scores import Contest
 
 QUICK = {"param_grid": {"graph_penalty": [np.inf], "coef_penalty": [0.0], "graph_penalty__shrinkage": [0.0]}, "cv": 3}
 
@@ -36,7 +36,7 @@ def test_auto_takes_curves_where_there_are_some_and_lines_where_there_are_none(r
 
 def test_what_is_better_and_not_clearly_so_is_averaged(rng, monkeypatch):
     X, y, tasks = curved(rng)
-    monkeypatch.setattr(Contest, "beats", lambda self, other, margin=2.0: margin == 0.0)
+    monkeypatch.setattr(ScoreTable, "beats", lambda self, other, margin=2.0: margin == 0.0)
     search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(X, y, tasks=tasks)
     assert search.feature_members_ == ["linear", "spline"]
     assert search.best_params_["features"] == "spline"
@@ -185,6 +185,6 @@ def test_a_map_of_your_own(rng):
 def test_curves_win_by_two_standard_errors(margin, wins, rng, monkeypatch):
     """The paired advantage over folds decides, not the mean score alone."""
     X, y, tasks = curved(rng, n=30)
-    monkeypatch.setattr("mssl.model_selection.scores.advantages", lambda one, other: (margin * 0.01, 0.01))
+    monkeypatch.setattr("mssl.judge.held_out.advantages", lambda one, other: (margin * 0.01, 0.01))
     search = MSSLRegressorCV(MSSLRegressor(features="auto"), refit="best", **QUICK).fit(X, y, tasks=tasks)
     assert search.feature_members_ == ["spline" if wins else "linear"]

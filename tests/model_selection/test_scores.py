@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import sem
 
-from mssl.judge.held_out import CERTIFIED, TASKS, advantages, wins
-from mssl.model_selection.scores import Contest, no_gain_left, score_chain
+from mssl.judge.held_out import CERTIFIED, TASKS, advantages, no_gain_left, wins
+from mssl.model_selection.scores import Contest, score_chain
 from mssl.solvers.base import Status
 
 

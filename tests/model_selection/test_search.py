@@ -22,7 +22,7 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.features import Linear
 from mssl.losses import Gaussian
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
-from mssl.model_selection.scores import Dataset, follow, make_folds
+from mssl.model_selection.scores import follow, make_folds
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 
@@ -42,10 +42,8 @@ def _data(layout, **changes):
 
 def _both_folds(template, X, y, weights=None, cv=None, **more):
     data = template._read(X, y, more.get("tasks"), weights)
-    whole = Dataset(data, template._loss())
-    parts = template.to_spec(data)
     folds = Folds.from_cv(data, TaskKFold(3) if cv is None else cv)
-    return [make_folds(data, parts, whole.loss, folds, by_rows=by_rows) for by_rows in (False, True)]
+    return [make_folds(template, data, data, folds, by_rows=by_rows) for by_rows in (False, True)]
 
 
 @pytest.mark.parametrize(

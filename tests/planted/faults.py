@@ -362,7 +362,7 @@ FAULTS = [
     ),
     Fault(
         "a search is judged by the folds that chose",
-        "model_selection/search.py",
+        "model_selection/scores.py",
         "choice(one.table.without(number))",
         "choice(one.table)",
         ("tests/estimators/test_held_out.py",),
@@ -376,7 +376,7 @@ FAULTS = [
     ),
     Fault(
         "a chain stops where its scores are uncertain",
-        "model_selection/scores.py",
+        "judge/held_out.py",
         "highest = gains.mean(axis=1) + 2.0 * error_of_mean(gains)",
         "highest = gains.mean(axis=1)",
         ("tests/model_selection/test_scores.py",),

@@ -34,6 +34,12 @@ MARGIN = 2.0
 MIN_GAIN_NATS = 1.0
 
 
+# Smallest relative gain of the score that counts as an improvement. A larger value stops chains earlier, which saves
+# time and may lose settings that would still win. This value, and the two consecutive settings without an improvement,
+# are cautious and not tuned: test_search.py shows that a search with early stopping chooses as well as one without.
+MIN_GAIN = 1e-3
+
+
 def gain(parts: Array, *groupings: Index) -> tuple[float, float]:
     """Return the sum of the parts of a paired difference, and its largest standard error over the groupings.
 
@@ -100,6 +106,24 @@ def advantages(one: Array, others: Array) -> tuple[Array, Array]:
     return by_fold.mean(axis=-1), error
 
 
+def no_gain_left(reports: Array) -> bool:
+    """Whether the last two settings of a chain show that further settings would gain nothing.
+
+    Their graphs have at least as many edges as tasks. Yet the gain of each over the best setting before, plus two
+    standard errors of the paired difference over tasks, is at most a thousandth of the score. With few tasks the errors
+    are so large that a chain seldom stops, but its fits are cheap.
+    """
+    edges, scores = reports[:, EDGES], reports[:, TASKS:]
+    scores = scores[:, np.isfinite(scores).all(axis=0)]
+    n_tasks = scores.shape[1]
+    if len(reports) <= 2 or n_tasks < 2 or edges[-2:].min() < n_tasks:
+        return False
+    best = scores[scores[:-2].mean(axis=1).argmax()]
+    gains = scores[-2:] - best
+    highest = gains.mean(axis=1) + 2.0 * error_of_mean(gains)
+    return bool(np.all(highest <= MIN_GAIN * abs(best.mean())))
+
+
 @dataclass(eq=False)
 class ScoreTable:
     """Settings and their reports in each fold.
@@ -132,6 +156,11 @@ class ScoreTable:
         if not len(order):
             raise DataError("No setting got a finite score; check the scoring function and the folds.")
         return order.tolist()
+
+    def beats(self, other: ScoreTable, margin: float = MARGIN) -> bool:
+        """Whether the best setting beats the best one of another table by ``margin`` standard errors."""
+        gained, error = advantages(*(table.reports[table.ranking()[0]] for table in (self, other)))
+        return wins((float(gained), float(error)), margin)
 
     def equals(self, chosen: int, most: int) -> list[int]:
         """Return a setting and those that it does not beat by a standard error of the paired difference, best first.

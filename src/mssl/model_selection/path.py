@@ -138,7 +138,7 @@ def regularization_path(
     """
     template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._map_features(template._read(X, y, tasks, sample_weight))
-    whole = Dataset(data, template._loss())
+    whole = Dataset(data)
     template._hold("graph_penalty")
     further = {
         "prior_strength": couplings,

@@ -33,31 +33,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
+from sklearn.metrics import check_scoring
+from sklearn.utils import _safe_indexing
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from mssl._typing import Array, ArrayLike, Labels, Mask
+from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import refused
 from mssl.data.folds import Folds
-from mssl.data.inputs import is_missing
+from mssl.data.inputs import is_missing, read_labels
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.spec import FitSpec, shallow_copy
 from mssl.exceptions import ParameterError
-from mssl.judge.held_out import (
-    CERTIFIED,
-    EDGES,
-    MARGIN,
-    TASKS,
-    ScoreTable,
-    advantages,
-    error_of_mean,
-    mean_by_task,
-    wins,
-)
+from mssl.judge.held_out import AUC, CERTIFIED, SCORE, ScoreTable, mean_by_task, no_gain_left
 from mssl.judge.parallel import Workers
-from mssl.losses import Loss
-from mssl.metrics import area_under_curve, task_means
+from mssl.metrics import area_under_curve, conditional_score, task_means
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared, fit_prepared, mean_of_settings, prepare, start_lambda_max
@@ -81,15 +72,13 @@ class Dataset:
     ----------
     data : TaskData
         All rows.
-    loss : Loss
-        The loss.
     mask : ndarray of bool of shape (N,), optional
         Mask of the flat rows that belong to this data set; by default all rows.
     """
 
-    def __init__(self, data: TaskData, loss: Loss, mask: Mask | None = None) -> None:
+    def __init__(self, data: TaskData, mask: Mask | None = None) -> None:
         self.tasks, self.n_tasks, self.n_features = data.tasks, data.n_tasks, data.n_features
-        self.data, self.loss, self.mask = data, loss, mask
+        self.data, self.mask = data, mask
         self.y = data.y if mask is None else data.y[mask]
         self._known: dict[str, Prepared] = {}
 
@@ -272,10 +261,9 @@ class Fold(Dataset):
         All rows.
     train, test : ndarray of bool of shape (N,)
         Masks of the flat rows of the two parts.
-    loss : Loss
-        Loss whose deviance is the score; the fits may have another loss.
     spec : FitSpec
-        Specification of the fit that estimates the units of the deviances.
+        Specification of the fit that estimates the units of the deviances. Its loss is that of the deviances; the fits
+        may have another loss.
 
     Attributes
     ----------
@@ -287,9 +275,9 @@ class Fold(Dataset):
 
     judge: Judge | None = None
 
-    def __init__(self, data: TaskData, train: Mask, test: Mask, loss: Loss, spec: FitSpec) -> None:
-        super().__init__(data, loss, train)
-        self.held_out, self.spec = subset(data, test, all_tasks=False), spec
+    def __init__(self, data: TaskData, train: Mask, test: Mask, spec: FitSpec) -> None:
+        super().__init__(data, train)
+        self.held_out, self.spec, self.loss = subset(data, test, all_tasks=False), spec, spec.loss
 
     def scores(self, point: PathPoint, weights: Weights | None = None) -> tuple[float, float, Array]:
         """Score the predictions of the test part, with the weights of the fit or with other weights.
@@ -311,9 +299,8 @@ class Fold(Dataset):
             if part.shared:
                 predictor = np.ravel(coef @ part.X.T + level[:, None])
             else:
-                predictor = np.empty(len(part.y))
-                for k, (begin, end) in enumerate(pairwise(part.offsets.tolist())):
-                    predictor[begin:end] = part.X[begin:end] @ coef[k] + level[k]
+                bounds = zip(pairwise(part.offsets.tolist()), coef, level, strict=True)
+                predictor = np.concatenate([part.X[begin:end] @ w + b for (begin, end), w, b in bounds])
             if self.loss.labels:
                 area = area_under_curve(part.y, predictor, part.weights)
         if self.judge is not None:
@@ -351,7 +338,7 @@ class Fold(Dataset):
 
 @dataclass(eq=False)
 class Judge:
-    """A scikit-learn scorer, and the rows of a test part in the user's form.
+    """A scikit-learn scorer, and the rows that it scores, in the user's form.
 
     Attributes
     ----------
@@ -360,15 +347,35 @@ class Judge:
     reader : estimator
         Estimator that has read the training part.
     X, y, tasks, weights
-        The test rows.
+        The rows.
     """
 
     scorer: Callable[..., float]
     reader: MultiTaskEstimator
     X: Any
     y: Any
-    tasks: Labels | None
+    tasks: Any
     weights: Array | None
+
+    @classmethod
+    def of(cls, scoring: Any, reader: MultiTaskEstimator, X: Any, y: Any, tasks: Any, sample_weight: Any) -> Judge:
+        """Return the scorer that ``scoring`` names, with all rows."""
+        if isinstance(scoring, list | tuple | set | dict):
+            raise refused("scoring", scoring, "give one scorer, whose score chooses the settings")
+        try:
+            scorer = conditional_score if scoring == "conditional" else check_scoring(reader, scoring)
+        except (TypeError, ValueError) as error:
+            names = "the name of one of scikit-learn's scorers (sklearn.metrics.get_scorer_names())"
+            raise refused("scoring", scoring, f"give {names}, or a callable of model, X and y") from error
+        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
+        return cls(scorer, reader, X, y, None if tasks is None else read_labels(tasks), weights)
+
+    def part(self, reader: MultiTaskEstimator, rows: Index) -> Judge:
+        """Return the scorer with some of the rows."""
+        given = (self.X, self.y, self.tasks, self.weights)
+        return Judge(
+            self.scorer, reader, *(None if values is None else _safe_indexing(values, rows) for values in given)
+        )
 
     def score(self, model: MultiTaskEstimator) -> float:
         """Return the score of a model over all tasks.
@@ -391,46 +398,73 @@ class Judge:
 
     def _score(self, model: MultiTaskEstimator, y: ArrayLike, weights: Array | None, cells: Any = ...) -> float:
         """Return the score by X and y, for a model that knows the tasks of the rows and predicts only ``cells``."""
-
-        def answering(method: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(method)
-            def answer(*args: Any, **named: Any) -> Any:
-                call = signature(method).bind(*args, **named)
-                if call.arguments.get("tasks") is None:
-                    call.arguments["tasks"] = self.tasks
-                found = method(*call.args, **call.kwargs)
-                return found if cells is ... else found[cells]
-
-            return answer
-
         changed = copy(model)
         for name in ("predict", "predict_proba", "decision_function", "score"):
             if hasattr(model, name):
-                setattr(changed, name, answering(getattr(model, name)))
+                method = getattr(model, name)  # Scorers ask for its name.
+                setattr(changed, name, wraps(method)(partial(_answer, method, self.tasks, cells)))
         takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
         more = {"sample_weight": weights} if takes and weights is not None else {}
         return float(self.scorer(changed, self.X, y, **more))
 
 
-def make_folds(data: TaskData, spec: FitSpec, loss: Loss, folds: Folds, *, by_rows: bool = False) -> list[Fold]:
+def _answer(method: Callable[..., Any], tasks: Any, cells: Any, /, *args: Any, **named: Any) -> Any:
+    """Call a model's method with the tasks of the rows, unless the call names other tasks, and return some cells."""
+    call = signature(method).bind(*args, **named)
+    if call.arguments.get("tasks") is None:
+        call.arguments["tasks"] = tasks
+    found = method(*call.args, **call.kwargs)
+    return found if cells is ... else found[cells]
+
+
+def mapped(
+    template: MultiTaskEstimator, columns: TaskData, features: Any, training: Mask | None = None
+) -> tuple[MultiTaskEstimator, TaskData]:
+    """Return a copy of an estimator that has mapped the columns into features, and the tasks with these features."""
+    reader = copy(template)
+    reader.features = features
+    data = reader._map_features(columns, training)
+    return reader, data
+
+
+def make_folds(
+    reader: MultiTaskEstimator,
+    data: TaskData,
+    columns: TaskData,
+    splits: Folds,
+    judge: Judge | None = None,
+    *,
+    by_rows: bool = False,
+) -> list[Fold]:
     """Return folds of the rows or, for squared errors, of fewer rows with the same moments.
 
     Parameters
     ----------
-    data : TaskData
-        All rows.
-    spec : FitSpec
-        Specification of the fit that estimates the units of the deviances.
-    loss : Loss
-        Loss whose deviance is the score.
-    folds : Folds
+    reader : estimator
+        Estimator that has read all rows. Its feature maps are fitted to the training rows of each fold only.
+    data, columns : TaskData
+        All rows with their features, and with their columns.
+    splits : Folds
         Rows of the training and test parts.
+    judge : Judge, optional
+        Scorer that replaces the deviance.
     by_rows : bool
         Whether the original rows are needed.
     """
-    if loss.quadratic and not by_rows:
-        data, folds = compressed(data, folds)
-    return [Fold(data, train, test, loss, spec) for train, test in folds]
+    spec, folds = reader.to_spec(data), []
+    # Moments are sums of squares, which suffice for the Gaussian loss, but not for scorers or residuals.
+    few = spec.loss.quadratic and spec.structure.relates != "residual" and judge is None and not by_rows
+    kinds = [(reader, data, splits)]
+    if reader.maps_ is not None:
+        alone = [Folds(train[None], test[None]) for train, test in splits]
+        kinds = [(*mapped(reader, columns, reader.features, one.train[0]), one) for one in alone]
+    for own, part, sides in kinds:
+        few_rows, of_few = compressed(part, sides) if few else (part, sides)
+        for (train, test), (_, held_out) in zip(of_few, sides, strict=True):
+            folds.append(Fold(few_rows, train, test, spec))
+            if judge is not None:
+                folds[-1].judge = judge.part(own, np.unique(part.source_rows[held_out]))
+    return folds
 
 
 def compressed(data: TaskData, folds: Folds) -> tuple[TaskData, Folds]:
@@ -454,12 +488,6 @@ def _sizes(columns: Any) -> Array:
     return np.asarray(2.0 ** np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
 
 
-# Smallest relative gain of the score that counts as an improvement. A larger value stops chains earlier, which saves
-# time and may lose settings that would still win. This value, and the two consecutive settings without an improvement,
-# are cautious and not tuned: test_search.py shows that a search with early stopping chooses as well as one without.
-MIN_GAIN = 1e-3
-
-
 def score_chain(
     fold: Fold, template: MultiTaskEstimator, chain: Sequence[Params], stop_early: bool = False
 ) -> list[list[float]]:
@@ -469,7 +497,7 @@ def score_chain(
     -------
     list of list of float
         The report of each setting, as in :class:`mssl.judge.held_out.ScoreTable`. After early stopping
-        (:func:`no_gain_left`) all entries are NaN, and the fit is not certified.
+        (:func:`mssl.judge.held_out.no_gain_left`) all entries are NaN, and the fit is not certified.
     """
     reports: list[list[float]] = []
     began = perf_counter()
@@ -503,24 +531,6 @@ def score_average(parts: Sequence[tuple[Fold, MultiTaskEstimator, Sequence[Param
                 point = found
     score, area, _ = fold.scores(point, mean_weights(kinds))
     return [score, area]
-
-
-def no_gain_left(reports: Array) -> bool:
-    """Whether the last two settings of a chain show that further settings would gain nothing.
-
-    Their graphs have at least as many edges as tasks. Yet the gain of each over the best setting before, plus two
-    standard errors of the paired difference over tasks, is at most a thousandth of the score. With few tasks the errors
-    are so large that a chain seldom stops, but its fits are cheap.
-    """
-    edges, scores = reports[:, EDGES], reports[:, TASKS:]
-    scores = scores[:, np.isfinite(scores).all(axis=0)]
-    n_tasks = scores.shape[1]
-    if len(reports) <= 2 or n_tasks < 2 or edges[-2:].min() < n_tasks:
-        return False
-    best = scores[scores[:-2].mean(axis=1).argmax()]
-    gains = scores[-2:] - best
-    highest = gains.mean(axis=1) + 2.0 * error_of_mean(gains)
-    return bool(np.all(highest <= MIN_GAIN * abs(best.mean())))
 
 
 @dataclass(eq=False)
@@ -598,7 +608,17 @@ class Contest:
         ranked = (self.table.params[number] for number in self.table.ranking())
         return next((params for params in ranked if np.isfinite(params.get("graph_penalty", np.inf))), None)
 
-    def beats(self, other: Contest, margin: float = MARGIN) -> bool:
-        """Whether the best setting beats another contest's best by ``margin`` standard errors of the difference."""
-        gain, error = advantages(*(contest.table.reports[contest.table.ranking()[0]] for contest in (self, other)))
-        return wins((float(gain), float(error)), margin)
+
+def score_search(members: Sequence[Contest], choice: Callable[[ScoreTable], list[int]]) -> Array:
+    """Return the score and the area under the ROC curve on each fold, with the settings that the other folds choose."""
+    last, scores, pieces = members[-1], [], []
+    for number in range(len(last.folds)):
+        chosen = [choice(one.table.without(number)) for one in members]
+        if len(chosen) == len(chosen[0]) == 1:
+            scores.append(last.table.reports[chosen[0][0], number, [SCORE, AUC]])
+            continue
+        settings = [[one.table.params[k] for k in own] for one, own in zip(members, chosen, strict=True)]
+        parts = [(one.folds[number], one.template, own) for one, own in zip(members, settings, strict=True)]
+        pieces.append((f"average {number} {' '.join(map(name_of, settings))}", (parts,)))
+    found = last.workers.run(score_average, "average on held-out rows", pieces)
+    return np.array([*scores, *found.values()], dtype=float)

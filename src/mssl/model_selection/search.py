@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial, wraps
 from inspect import getattr_static
@@ -15,8 +14,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.metrics import check_scoring
-from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,7 +25,7 @@ from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_rows, listing, read_labels
+from mssl.data.inputs import as_rows, listing
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.base import MultiTaskEstimator, PenaltyLimits, hint_at_other_scales
@@ -39,14 +36,13 @@ from mssl.estimators.prediction import score_by_keyword
 from mssl.estimators.summary import Summary, estimator_html, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
-from mssl.judge.held_out import AUC, SCORE, ScoreTable
+from mssl.judge.held_out import ScoreTable
 from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
-from mssl.metrics import HeldOut, conditional_score, mean_of_known
+from mssl.metrics import HeldOut, mean_of_known
 from mssl.model_selection.scores import (
     Contest,
     Dataset,
-    Fold,
     Grids,
     Judge,
     configured,
@@ -54,9 +50,9 @@ from mssl.model_selection.scores import (
     graph_limit,
     grid_values,
     make_folds,
+    mapped,
     mean_weights,
-    name_of,
-    score_average,
+    score_search,
 )
 from mssl.model_selection.search_space import GRIDS, STAGES, explore, is_of_loss
 from mssl.model_selection.stability import StabilitySelection
@@ -223,18 +219,17 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             return self
         template = self._template()
         if offset is not None and self.scoring is not None:
-            raise refused(
-                "scoring", self.scoring, "scorers know no offsets", "Leave it at None, which is the deviance."
-            )
+            remedy = "Leave it at None, which is the deviance."
+            raise refused("scoring", self.scoring, "scorers know no offsets", remedy)
         columns = template._read(X, y, tasks, sample_weight, offset, groups, order)
-        y = as_rows(y)
         own_folds = self.cv is None or isinstance(self.cv, int | np.integer)  # Not a splitter of the user.
         if own_folds:
             warn_of_ids(columns)
-        X = template._own_columns(X)
+        X, y = template._own_columns(X), as_rows(y)
         rows = X.values if isinstance(X, Features) else as_rows(X)
         splits = Folds.from_cv(columns, self.cv, rows)
-        data = self._fit_columns(template, columns, splits, (rows, y, tasks, sample_weight))
+        scoring = None if self.scoring is None else Judge.of(self.scoring, template, rows, y, tasks, sample_weight)
+        data = self._fit_columns(template, columns, splits, scoring)
         hint_at_other_scales(self.best_estimator_, data)
         if own_folds:
             warn_of_residuals(data, self.best_estimator_._residuals(data))
@@ -269,7 +264,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         return self
 
     def _fit_columns(
-        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any] = (None,) * 4
+        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, judge: Judge | None = None
     ) -> TaskData:
         """Choose the parameters and fit; return the tasks with the chosen features.
 
@@ -281,62 +276,59 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             Tasks with their columns.
         splits : Folds
             The folds.
-        given : tuple of (X, y, tasks, sample_weight)
-            The user's arguments, for scorers.
+        judge : Judge, optional
+            Scorer of the user.
         """
         spec = template.to_spec(columns)
         spec.check(columns, gaps=spec.has_gaps(columns))
-        self._check(template, columns)
-        splits.check(columns)
-        varies_loss = any(map(is_of_loss, self._grid()))
-        averages = self.refit == "average" and self.selection != "graph" and not varies_loss
-
-        def choice(table: ScoreTable) -> list[int]:
-            """Return the numbers of the chosen settings, the best first; several settings are averaged."""
-            best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
-            return table.equals(best, MOST_MEMBERS if averages else 1)
-
+        self._check(template, columns, splits)
         previous = getattr(self, "best_estimator_", None) if template.warm_start else None
-        members = self._contests(template, columns, splits, given, averages=averages)
-        chosen, last = [choice(one.table) for one in members], members[-1]
+        members = self._contests(template, columns, splits, judge)
+        chosen, last = [self._choice(one.table) for one in members], members[-1]
         self._take(members, chosen, None if previous is None else previous._fit_of(last.whole.data))
         if "graph_penalty" in self.best_params_:
             graph, learns = last.best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
             self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph)
-        self._held_out = self._judged(members, choice)
+        self._held_out = self._judged(members, self._choice)
         self._select_graph(last)
         return last.whole.data
 
+    @property
+    def _averages(self) -> bool:
+        """Whether the fit averages several settings."""
+        return self.refit == "average" and self.selection != "graph" and not any(map(is_of_loss, self._grid()))
+
+    def _choice(self, table: ScoreTable) -> list[int]:
+        """Return the numbers of the chosen settings, the best first; several settings are averaged."""
+        best = table.simplest() if self.refit == "one_se" else table.ranking()[0]
+        return table.equals(best, MOST_MEMBERS if self._averages else 1)
+
     def _contests(
-        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, given: Sequence[Any], *, averages: bool
+        self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, judge: Judge | None
     ) -> list[Contest]:
         """Search each kind of features; return the contests that predict: the best one, or two that are averaged."""
-        contests: list[Contest] = []
-        members: list[Contest] = []
+        grid, contests, members = self._grid(), list[Contest](), list[Contest]()
         kinds, auto = [template.features], isinstance(template.features, str) and template.features == "auto"
         if auto:
             kinds = ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             workers = Workers(self.n_jobs, Checkpoint.of(self, columns, clone(template), splits), progress)
             for features in kinds:
-                reader = copy(template)
-                reader.features = features
-                data = reader._map_features(columns)
+                reader, data = mapped(template, columns, features)
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # The maps added no features.
-                whole = Dataset(data, reader._loss())
-                folds = self._folds(given, columns, whole, reader, splits)
+                folds = make_folds(reader, data, columns, splits, judge, by_rows=any(map(is_of_loss, grid)))
                 for fold, first in zip(folds, contests[0].folds if contests else (), strict=False):
                     fold.noise = first.noise  # The scores then have the same units.
                 # The fits of the search have a looser tolerance than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
-                contest = Contest(self._grid(), reader, whole, folds, searched, workers)
+                contest = Contest(grid, reader, Dataset(data), folds, searched, workers)
                 contest.features |= {"features": features} if auto else {}
                 explore(contest, self.search)
                 contests.append(contest)
-                if members and not contest.beats(members[-1]):
+                if members and not contest.table.beats(members[-1].table):
                     # If the richer features are better, but not significantly, both kinds are averaged.
-                    members += [contest] if averages and contest.beats(members[-1], 0.0) else []
+                    members += [contest] if self._averages and contest.table.beats(members[-1].table, 0.0) else []
                     break
                 members = [contest]
         if auto:
@@ -346,24 +338,15 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _judged(self, members: Sequence[Contest], choice: Callable[[ScoreTable], list[int]]) -> HeldOut | None:
         """Score the procedure on each fold, with the settings that the other folds choose."""
-        last, scores, pieces = members[-1], [], []
+        last = members[-1]
         if len(last.folds) < 2:
             return None
-        for number in range(len(last.folds)):
-            chosen = [choice(one.table.without(number)) for one in members]
-            if len(chosen) == len(chosen[0]) == 1:
-                scores.append(last.table.reports[chosen[0][0], number, [SCORE, AUC]])
-                continue
-            settings = [[one.table.params[k] for k in own] for one, own in zip(members, chosen, strict=True)]
-            parts = [(one.folds[number], one.template, own) for one, own in zip(members, settings, strict=True)]
-            pieces.append((f"average {number} {' '.join(map(name_of, settings))}", (parts,)))
-        found = last.workers.run(score_average, "average on held-out rows", pieces)
-        rows = np.array([*scores, *found.values()], dtype=float)
-        score, area = float(rows[:, 0].mean()), mean_of_known(rows[:, 1])
+        scores = score_search(members, choice)
+        score, area = float(scores[:, 0].mean()), mean_of_known(scores[:, 1])
         if self.scoring is not None or not hasattr(last.reader, "classes_"):
             judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
-            return HeldOut(f"cross-validated score ({judge}, {len(rows)} folds)", score, auc=area)
-        what = f"cross-validated log loss ({len(rows)} folds, mean over tasks)"  # It is half of the deviance.
+            return HeldOut(f"cross-validated score ({judge}, {len(scores)} folds)", score, auc=area)
+        what = f"cross-validated log loss ({len(scores)} folds, mean over tasks)"  # It is half of the deviance.
         base = float(np.mean([fold.base_deviance() for fold in last.folds]))
         return HeldOut(what, -score / 2, base / 2, area)
 
@@ -379,10 +362,16 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             )
         return found
 
-    def _check(self, template: MultiTaskEstimator, data: TaskData) -> None:
-        """Raise for invalid parameters before anything is computed."""
-        if isinstance(self.scoring, list | tuple | set | dict):
-            raise refused("scoring", self.scoring, "give one scorer, whose score chooses the settings")
+    def _check(self, template: MultiTaskEstimator, data: TaskData, splits: Folds) -> None:
+        """Raise for invalid parameters and folds before anything is computed."""
+        splits.check(data)
+        classes = template.classes_.tolist() if hasattr(template, "classes_") else []
+        for number, train in enumerate(splits.train):  # Single tasks may lack a class.
+            if lost := [label for value, label in enumerate(classes) if not np.any(data.y[train] == value)]:
+                raise DataError(
+                    f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
+                    "or more, and use TaskKFold (an integer cv), which keeps one of them in each training part."
+                )
         check_choice("search", self.search, ("coordinate", "grid"))
         check_choice("refit", self.refit, ("average", "best", "one_se"))
         check_choice("selection", self.selection, ("prediction", "graph", "both"))
@@ -409,55 +398,14 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """Return the stability selection, by default with a fixed seed, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
-    def _folds(
-        self, given: Sequence[Any], columns: TaskData, whole: Dataset, reader: MultiTaskEstimator, splits: Folds
-    ) -> Sequence[Fold]:
-        """Return the folds; feature maps are fitted to the training rows of each fold only."""
-        spec = reader.to_spec(whole.data)
-        # Moments are sums of squares, which suffice for the Gaussian loss, but not for scorers or residuals.
-        by_rows = self.scoring is not None or any(map(is_of_loss, self._grid())) or spec.structure.relates == "residual"
-        readers = [reader] * len(splits)
-        if reader.maps_ is None:
-            folds = make_folds(whole.data, spec, whole.loss, splits, by_rows=by_rows)
-        else:
-            folds, readers = [], [copy(reader) for _ in readers]
-            for own, (train, test) in zip(readers, splits, strict=True):
-                part = own._map_features(columns, train)
-                folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
-        classes = reader.classes_.tolist() if hasattr(reader, "classes_") else []
-        for number, fold in enumerate(folds):  # Single tasks may lack a class.
-            if lost := [label for value, label in enumerate(classes) if not np.any(fold.y == value)]:
-                raise DataError(
-                    f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
-                    "or more, and use TaskKFold (an integer cv), which keeps one of them in each training part."
-                )
-        if self.scoring is None:
-            return folds
-        scorer: Callable[..., float]
-        try:
-            scorer = conditional_score if self.scoring == "conditional" else check_scoring(reader, self.scoring)
-        except (TypeError, ValueError) as error:
-            names = "the name of one of scikit-learn's scorers (sklearn.metrics.get_scorer_names())"
-            raise refused("scoring", self.scoring, f"give {names}, or a callable of model, X and y") from error
-        X, y, tasks, sample_weight = given
-        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
-        parts = [X, y, None if tasks is None else read_labels(tasks), weights]
-        for fold, own, (_, test) in zip(folds, readers, splits, strict=True):
-            held_out = np.unique(whole.data.source_rows[test])
-            of_test = [None if part is None else _safe_indexing(part, held_out) for part in parts]
-            fold.judge = Judge(scorer, own, *of_test)
-        return folds
-
     def _take(self, members: Sequence[Contest], chosen: Sequence[Sequence[int]], warm: FitResult | None = None) -> None:
         """Fit all rows with the first of the chosen settings; its weights become the mean weights of all of them."""
         last = members[-1]
-        fits = [contest.refitted(numbers) for contest, numbers in zip(members[:-1], chosen, strict=False)]
-        fits.append(last.refitted(chosen[-1], warm))
+        fits = [contest.refitted(own, warm) for contest, own in zip(members, chosen, strict=True)]
         for point, _ in fits:
             if not point.result.status.good:
                 point.spec.warn_of_end(point.result)
-        average = None if len(fits) == len(chosen[-1]) == 1 else mean_weights([weights for _, weights in fits])
-        self.best_estimator_ = point.fitted(last.reader, average)
+        self.best_estimator_ = point.fitted(last.reader, mean_weights([weights for _, weights in fits]))
         means, settings = last.given.get("shared_mean", [True]), [dict(last.table.params[k]) for k in chosen[-1]]
         if hasattr(last.reader, "graph_penalty") and any(mean is not False for mean in means):
             self.best_estimator_.unseen_ = "mean"  # Also if the chosen settings have no shared mean.
@@ -471,9 +419,8 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self.selection == "prediction":
             penalty = self.best_params_.get("graph_penalty")
             if penalty is not None:
-                learned, none = f"graph_penalty={penalty:.3g}", "which no graph improves clearly"
-                description = learned if np.isfinite(penalty) else f"{none} (selection='both' finds the stable edges)"
-                self.graph_choice_ = f"prediction, {description}"
+                known = "which no graph improves clearly (selection='both' finds the stable edges)"
+                self.graph_choice_ = f"prediction, {f'graph_penalty={penalty:.3g}' if np.isfinite(penalty) else known}"
             return
         template, whole = configured(self.best_estimator_, self.graph_params_), contest.whole
         self.stability_ = self._stability().set_params(n_jobs=self.n_jobs)

@@ -17,7 +17,7 @@ of the best (:meth:`mssl.judge.held_out.ScoreTable.equals`).
 
 Along a falling λ graphs become denser and fits slower. A path ends after two consecutive graphs with at least as many
 edges as tasks that certainly gain less than a thousandth of the score
-(:func:`mssl.model_selection.scores.no_gain_left`).
+(:func:`mssl.judge.held_out.no_gain_left`).
 
 Contests A and B are skipped if the user gives graph penalties or prior strengths, in the paper's formulation, and for
 graphs of residuals. The search then tries γ together with the graph. In the paper's formulation λ and γ are the only

@@ -184,7 +184,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             remedy = "Without a seed later runs draw other subsamples."
             raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
         record = Checkpoint.of(self, data, clone(template))
-        return self.fit_whole(Dataset(data, template._loss()), template, record)
+        return self.fit_whole(Dataset(data), template, record)
 
     def fit_whole(self, whole: Dataset, template: MultiTaskEstimator, record: Checkpoint) -> StabilitySelection:
         """Select the stable edges for prepared data and a template, with an open checkpoint."""
@@ -287,12 +287,12 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         structure = template.to_spec(whole).structure
         if not structure.free_units:  # The paper's λ has other units, so that the path consists of shares of λ_max.
             self.lambdas_ = self.lambdas_ * graph_limit(whole, template)
-        labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
+        labels = (data.y > 0.5).astype(np.intp) if template._loss().labels else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
             _warn_lost_classes(masks, labels)
         chain = [{graph_penalty_name(template): float(value)} for value in self.lambdas_]
-        return [(Dataset(data, whole.loss, mask), template, chain) for mask in masks]
+        return [(Dataset(data, mask), template, chain) for mask in masks]
 
     def _half_samples(self, data: TaskData, labels: Index | None, random: np.random.Generator) -> list[Mask]:
         """Return masks of half of each task's rows, by two folds that use labels only so that no half lacks a class.
