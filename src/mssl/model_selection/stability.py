@@ -51,7 +51,7 @@ from sklearn.base import clone
 
 from mssl._progress import Progress
 from mssl._typing import Array, ArrayLike, BaseEstimator, Index, Mask, Seed, TaskMatrix
-from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
+from mssl._validation import check_array, check_choice, check_number, check_whole_number, finite, refused, warn
 from mssl.data.folds import class_rows, deal_groups, deal_rows
 from mssl.data.layouts import TaskData
 from mssl.estimators.base import MultiTaskEstimator
@@ -253,18 +253,30 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
                 f"There are {n} {what} to halve; subsample='features' needs at least 4 {what}." + remedy
             )
 
-    def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
-        """Return half of n rows, in whole blocks, for each subsample; an odd block is left out."""
-        blocks = np.array_split(np.arange(n), min(n, max(2, n // block)))
-        middle = len(blocks) // 2
-        halves: list[Index] = []
-        while len(halves) < self.n_subsamples:
-            order = random.permutation(len(blocks))
-            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[:middle]]
-            halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
-        return halves[: self.n_subsamples]
+    def _drawn(self, deal: Callable[[], Index], *, disjoint: bool) -> list[Mask]:
+        """Return the halves of all subsamples; ``deal`` divides the rows into part 0, part 1 and a rest.
 
-    def _halve_rows(self, Q: Array, structure: Structure, random: np.random.Generator) -> list[Index]:
+        Disjoint halves leave the rest out; otherwise it is in both of them.
+        """
+        masks: list[Mask] = []
+        while len(masks) < self.n_subsamples:
+            part = deal()
+            pair = [part == 0, part == 1] if disjoint else [part != 1, part != 0]
+            masks += pair if self.complementary_pairs else pair[:1]
+        return masks[: self.n_subsamples]
+
+    def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Mask]:
+        """Return half of n rows, in whole blocks, for each subsample; an odd block is left out."""
+        sizes = [len(rows) for rows in np.array_split(np.arange(n), min(n, max(2, n // block)))]
+        block_of = np.repeat(np.arange(len(sizes)), sizes)
+
+        def deal() -> Index:
+            place = np.argsort(random.permutation(len(sizes)))
+            return (place // (len(sizes) // 2))[block_of]
+
+        return self._drawn(deal, disjoint=True)
+
+    def _halve_rows(self, Q: Array, structure: Structure, random: np.random.Generator) -> list[Mask]:
         """Return halves of the rows of weights, or of blocks of residuals."""
         n, on_residuals = Q.shape[1], structure.relates == "residual"
         remedy = "" if on_residuals else " Or halve each task's rows: subsample='samples'."
@@ -320,14 +332,8 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
                 unit, of_unit = (unit - data.offsets[task]) * n_units // n, np.zeros(n_units, dtype=np.intp)
                 classes = [] if labels is None or n_units < n else class_rows(labels.reshape(-1, n).T, n)
             deal = partial(deal_rows, of_unit, classes, 2, random, even=True)
-        masks: list[Mask] = []
-        while len(masks) < self.n_subsamples:
-            half = deal()[unit]
-            # Rows that no fold holds out are in both halves; complementary pairs of rows leave them out.
-            disjoint = self.complementary_pairs and not by_groups
-            pair = [half == 0, half == 1] if disjoint else [half != 1, half != 0]
-            masks += pair if self.complementary_pairs else pair[:1]
-        return masks[: self.n_subsamples]
+        # Complementary pairs of rows leave out those that no fold holds out.
+        return self._drawn(lambda: deal()[unit], disjoint=self.complementary_pairs and not by_groups)
 
     def _summarise(
         self, words: Sequence[str], S: Array, floors: Array, tasks: list[Hashable], known: KnownEdges | None
@@ -409,7 +415,7 @@ def price_edges(S: Array, floors: Array) -> Array:
     return np.outer(spread, spread)
 
 
-def select_rows(Q: Array, rows: Index, floors: Array, lambdas: Array, structure: Structure) -> str:
+def select_rows(Q: Array, rows: Mask, floors: Array, lambdas: Array, structure: Structure) -> str:
     """Return the edges selected from some rows of weights or residuals along the path, as a packed text."""
     return pack(graph_path(row_moment(Q[:, rows], structure.correlation), floors, lambdas, structure.edge_constraints))
 
@@ -538,10 +544,7 @@ def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
     variances, K = np.diagonal(S), len(S)
     e = 0.01 * variances
     if floors is not None:
-        given = numeric(floors, "floors")
-        if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
-            raise refused("floors", floors, f"give one number ≥ 0, or {K} (one per task)")
-        e = given / units / units
+        e = check_array("floors", floors, (), (K,), low=0) / units / units
     if np.any(variances + e <= 0):
         raise DataError(
             f"The row of task {int(np.argmin(variances + e))} is all zeros, so that it has no correlations with other "
@@ -554,9 +557,7 @@ def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
     """Return the falling path of λ."""
     if lambdas is None:
         return limit * np.geomspace(0.999, 0.05, check_whole_number("n_points", n_points, low=1))
-    path = np.sort(np.ravel(numeric(lambdas, "lambdas")))[::-1]
+    path = np.sort(np.ravel(check_array("lambdas", lambdas, low=0, remedy="λ is on the correlation scale (0 to 1).")))
     if len(path) == 0:
         raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")
-    if not np.all(np.isfinite(path)) or path[-1] < 0:
-        raise refused("lambdas", lambdas, "give finite numbers ≥ 0, on the correlation scale (0 to 1)")
-    return path
+    return path[::-1]
