@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from os import PathLike
 from typing import Any
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import _safe_indexing
 
 from mssl._progress import Progress
-from mssl._typing import Array, ArrayLike, Index, Mask
+from mssl._typing import Array, ArrayLike, Mask
 from mssl._validation import refused
 from mssl.data.encoding import read_features
 from mssl.data.folds import CV, Folds
@@ -27,23 +26,6 @@ from mssl.losses import Loss, resolve_loss
 from mssl.metrics import area_under_curve, base_log_loss, task_means
 
 
-@dataclass(frozen=True, eq=False)
-class _Input:
-    """The user's rows, and the estimators to compare."""
-
-    estimators: Mapping[str, BaseEstimator]
-    data: TaskData
-    given: Mapping[str, Any]  # X, y, tasks and other arguments with one entry per row.
-    labels: bool
-
-    def part(self, rows: Index) -> dict[str, Any]:
-        whole = () if self.data.layout == "long" else ("tasks",)  # Here they are the names of the columns of y.
-        return {
-            name: values if values is None or name in whole else _safe_indexing(values, rows)
-            for name, values in self.given.items()
-        }
-
-
 def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given arguments that a method accepts."""
     parameters = signature(method).parameters
@@ -52,17 +34,27 @@ def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
     return {name: values for name, values in given.items() if values is not None and name in known}
 
 
-def _predict_part(given: _Input, train: Mask, test: Mask, name: str) -> list[float]:
-    """Fit an estimator to the training rows, and return the predicted means of the test rows."""
-    data = given.data
+def _predict_part(
+    model: BaseEstimator, data: TaskData, given: Mapping[str, Any], labels: bool, train: Mask, test: Mask
+) -> list[float]:
+    """Fit an estimator to the training rows, and return the predicted means of the test rows.
+
+    ``given`` holds the user's X, y, tasks and other arguments with one entry per row.
+    """
     rows, held = (np.unique(data.source_rows[part]) for part in (train, test))
-    known, new = given.part(rows), given.part(held)
-    model = clone(given.estimators[name])
+    whole = () if data.layout == "long" else ("tasks",)  # Here they are the names of the columns of y.
+    known, new = (
+        {
+            name: values if values is None or name in whole else _safe_indexing(values, part)
+            for name, values in given.items()
+        }
+        for part in (rows, held)
+    )
     X, y = known.pop("X"), known.pop("y")
-    model.fit(X, y, **_taken(model.fit, known))
-    predict = model.predict_proba if given.labels else model.predict
+    model = clone(model).fit(X, y, **_taken(model.fit, known))
+    predict = model.predict_proba if labels else model.predict
     means = np.asarray(predict(new["X"], **_taken(predict, {name: new[name] for name in ("tasks", "offset")})))
-    means = means[..., 1] if given.labels else means
+    means = means[..., 1] if labels else means
     place = np.searchsorted(held, data.source_rows[test])
     flat: list[float] = (means[place] if means.ndim == 1 else means[place, data.task_of_row[test]]).tolist()
     return flat
@@ -135,16 +127,20 @@ def compare_methods(
     beside = {"sample_weight": sample_weight, "groups": groups, "order": order, "offset": offset}
     beside = {name: None if values is None else np.asarray(values) for name, values in beside.items()}
     rows = X if hasattr(X, "shape") else np.asarray(X)
-    given = _Input(estimators, data, {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}, labels)
+    given = {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}
     folds = Folds.from_cv(data, cv, rows)
     folds.check(data)
     _check_inner_folds(estimators, data, folds)
-    names, splits = list(estimators), list(folds)
-    pieces = [(f"{name}, part {k + 1}", (given, *split, name)) for k, split in enumerate(splits) for name in names]
-    identity = "" if checkpoint is None else fingerprint(given, splits)
+    splits = list(folds)
+    pieces = [
+        (f"{name}, part {k + 1}", (model, data, given, labels, *split))
+        for k, split in enumerate(splits)
+        for name, model in estimators.items()
+    ]
+    identity = "" if checkpoint is None else fingerprint(estimators, data, given, splits)
     with Progress(verbose, "comparison", 1) as progress:
         found = Workers(n_jobs, Checkpoint(checkpoint, identity), progress).run(_predict_part, "fits", pieces)
-    return _judged(found, names, data, splits, loss)
+    return _judged(found, list(estimators), data, splits, loss)
 
 
 def _check_inner_folds(estimators: Mapping[str, BaseEstimator], data: TaskData, folds: Folds) -> None:
@@ -216,25 +212,21 @@ def standard_error(values: Array) -> float:
     is estimated as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
     """
     k = len(values)
-    return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
+    return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1))) if k > 1 else float("nan")
 
 
 def paired_difference(first: Array, other: Array) -> dict[str, float]:
     """Return the mean reduction of the first method's deviance on the same parts, with its standard error."""
-    gained = first - other
-    error = standard_error(gained)
-    mean, scale = float(gained.mean()), float(first.mean())
-    share = {"share": mean / scale, "share_error": error / scale} if scale > 0 else {"share": 0.0, "share_error": 0.0}
-    return {"deviance": mean, "standard_error": error, **share}
+    error, parts = standard_error(first - other), max(len(first), 1)
+    mean, scale = (float(values.sum()) / parts for values in (first - other, first))
+    share = mean / scale if scale > 0 else 0.0
+    share_error = error / scale if scale > 0 else 0.0 * error
+    return {"deviance": mean, "standard_error": error, "share": share, "share_error": share_error}
 
 
 def _gain(first: Array, other: Array) -> dict[str, float]:
     """Return the relative reduction of a task's deviance, over the parts with rows of the task."""
     there = np.isfinite(first)
-    if there.sum() < 2:
-        scale = float(first[there].sum())
-        share = float((first - other)[there].sum()) / scale if scale > 0 else 0.0
-        return {"share": share, "share_error": float("nan")}
     found = paired_difference(first[there], other[there])
     return {name: found[name] for name in ("share", "share_error")}
 
