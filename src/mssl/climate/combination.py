@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mssl.climate.grids import Field, Members
 
 RIVALS = ("climatology", "average", "best_member")  # baselines of a combination
+Fields: TypeAlias = dict[str, tuple[str | tuple[str, ...], Any, dict[str, str]]]  # in the form that xarray takes
 # An answer may keep this share of the members' own change without a warning. A mere safeguard: a narrower range would
 # warn of harmless differences.
 _KEPT = (0.8, 1.2)
@@ -174,7 +175,7 @@ def combine(
     >>> answer["prediction"].dims
     ('time', 'location')
     """
-    require("xarray", "climate", "mssl.climate.combine")
+    xarray = require("xarray", "climate", "mssl.climate.combine")
     _check_years(train, test, raw)
     check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
@@ -195,13 +196,15 @@ def combine(
     left_out = {"at_sea": at_sea, **data.left_out}
     errors, figures = _errors(prediction, data)
     changes, kept = _changes(change, data)
-    answer = errors.merge(changes).merge(_found(model, data.locations))
-    figures |= {"weights_sum": float(answer["weights"].sum("member").mean()) if "weights" in answer else np.nan, **kept}
+    weights_sum = model.coef_.sum(axis=1).mean() if hasattr(model, "coef_") else np.nan
+    figures |= {"weights_sum": float(weights_sum), **kept}
     if not isinstance(model, AverageModel | BestMember | Climatology):  # These learn no weights.
         figures |= _comment(kept, units, raw)
-    for name, values in answer.data_vars.items():
-        values.attrs["units"] = "1" if name.startswith(("weights", "graph")) else units or "1"
-    answer = _placed(answer, data, given)
+    found, coordinates = _found(model, data)
+    fields = errors | changes | found
+    for name, (_, _, about) in fields.items():
+        about["units"] = "1" if name.startswith(("weights", "graph")) else units or "1"
+    answer = xarray.Dataset(fields, _places(data, given) | coordinates)
     answer.attrs = {
         "Conventions": "CF-1.11",
         "title": "Climate models combined with observations, one task per location",
@@ -369,14 +372,13 @@ def _change(values: Array, train: Mask) -> Array:
     return np.asarray(values[~train].mean(axis=0) - values[train].mean(axis=0))
 
 
-def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
+def _changes(change: Array, data: _Months) -> tuple[Fields, dict[str, float]]:
     """The projected changes of prediction and members at each location, and the changes over all locations."""
-    from xarray import Dataset
-
-    of_members = _change(data.X, data.train)
-    changes = {"change": (change, "the prediction"), "members_change": (of_members.mean(axis=1), "the members' mean")}
-    text = "change of {} from the training years to those of testing"
-    answer = Dataset({name: _named("location", found, text.format(of)) for name, (found, of) in changes.items()})
+    of_members, text = _change(data.X, data.train), "change of {} from the training years to those of testing"
+    fields = {
+        "change": _named("location", change, text.format("the prediction")),
+        "members_change": _named("location", of_members.mean(axis=1), text.format("the members' mean")),
+    }
     runs, whole = of_members.mean(axis=0), float(of_members.mean())
     years, early = data.X.mean(axis=(1, 2)).reshape(-1, 12).mean(axis=1), data.train[::12]
     parts = years[early], years[~early]
@@ -384,7 +386,7 @@ def _changes(change: Array, data: _Months) -> tuple[Dataset, dict[str, float]]:
     over_years = np.sqrt(variance * sum(1 / len(part) for part in parts))
     error = float(np.maximum(over_years, np.std(runs) / np.sqrt(max(len(runs) - 1, 1))))
     kept = float(change.mean()) / whole if whole else np.nan
-    return answer, {"members_change": whole, "members_change_se": error, "change_kept": kept}
+    return fields, {"members_change": whole, "members_change_se": error, "change_kept": kept}
 
 
 def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[str, str]:
@@ -406,7 +408,7 @@ def _comment(figures: dict[str, float], units: str | None, raw: bool) -> dict[st
     return {"comment": message}
 
 
-def _named(axes: str | tuple[str, ...], values: Any, text: str) -> tuple[Any, Any, dict[str, str]]:
+def _named(axes: str | tuple[str, ...], values: Any, text: str) -> tuple[str | tuple[str, ...], Any, dict[str, str]]:
     """Values along axes in the form that xarray takes, with their long name."""
     return axes, values, {"long_name": text}
 
@@ -417,13 +419,11 @@ def _rmse(errors: Array, axis: int | None = None) -> Array:
     return np.asarray(np.sqrt(np.nansum(errors**2, axis=axis) / np.where(count, count, np.nan)))
 
 
-def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float | str]]:
+def _errors(prediction: Array, data: _Months) -> tuple[Fields, dict[str, float | str]]:
     """Series and root mean square errors per location, and the errors over all locations.
 
     The best member is chosen on the training years, because a choice on later years could not be made in practice.
     """
-    from xarray import Dataset
-
     truth, climatology = data.y[~data.train], data.climatology()
     corrected = data.X - data.means(data.X) + data.means(data.y)[:, :, None]  # without the members' biases
     of_members = np.nanmean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
@@ -441,15 +441,15 @@ def _errors(prediction: Array, data: _Months) -> tuple[Dataset, dict[str, float 
         "rmse_raw_average": (data.X[~data.train].mean(axis=2), "the average of the members as they are"),
     }
     off = {name: values - truth for name, (values, _) in rivals.items()}
-    answer = Dataset({name: _named(("time", "location"), *about) for name, about in series.items()})
+    fields = {name: _named(("time", "location"), *about) for name, about in series.items()}
     for name, (_, text) in rivals.items():
-        answer[name] = _named("location", _rmse(off[name], 0), f"root mean square error of {text}")
+        fields[name] = _named("location", _rmse(off[name], 0), f"root mean square error of {text}")
     figures: dict[str, float | str] = {name: float(_rmse(errors)) for name, errors in off.items()}
     years = data.months[~data.train] // 12
     for rival in RIVALS:
         gain, error = _gain(off["rmse"], off[f"rmse_{rival}"], years)
         figures |= {f"gain_over_{rival}": gain, f"gain_over_{rival}_se": error}
-    return answer, figures | {"best_member": data.members[best]}
+    return fields, figures | {"best_member": data.members[best]}
 
 
 def _gain(errors: Array, rival: Array, years: Index) -> tuple[float, float]:
@@ -469,46 +469,39 @@ def _gain(errors: Array, rival: Array, years: Index) -> tuple[float, float]:
     return float(gone), float(np.sqrt((len(every) - 1) * np.var(without))) if known else float("nan")
 
 
-def _found(model: BaseEstimator, locations: Labels) -> Dataset:
-    """Weights and graph of a fitted model, if it has them."""
-    from xarray import Dataset
-
-    found, graph = Dataset(), getattr(model, "graph_", None)
+def _found(model: BaseEstimator, data: _Months) -> tuple[Fields, Fields]:
+    """Weights and graph of a fitted model, if it has them, and the coordinates of their own axes."""
+    fields: Fields = {}
+    coordinates: Fields = {}
     if hasattr(model, "coef_"):
-        found["weights"] = _named(("member", "location"), model.coef_.T, "weight of each member")
-        found["intercept"] = _named("location", model.intercept_, "intercept")
+        fields["weights"] = _named(("member", "location"), model.coef_.T, "weight of each member")
+        fields["intercept"] = _named("location", model.intercept_, "intercept")
+        coordinates["member"] = _named("member", data.members, "climate model")
+    graph = getattr(model, "graph_", None)
     if graph is None:
-        return found
-    text = "partial correlation between locations, 0 without an edge"
+        return fields, coordinates
+    text, others = "partial correlation between locations, 0 without an edge", data.locations
     if sparse.issparse(graph.weights):
-        found["graph"] = _named("entry", graph.weights.data, text)
-        found.coords["other_location"] = _named("entry", locations[graph.weights.indices], "location")
+        fields["graph"] = _named("entry", graph.weights.data, text)
+        coordinates["other_location"] = _named("entry", others[graph.weights.indices], "location")
         about = {"long_name": "number of entries of the graph's row of a location", "sample_dimension": "entry"}
-        found["graph_entries"] = ("location", np.diff(graph.weights.indptr), about)
+        fields["graph_entries"] = "location", np.diff(graph.weights.indptr), about
     else:
-        found["graph"] = _named(("location", "other_location"), np.array(graph.weights), text)
-    return found
+        fields["graph"] = _named(("location", "other_location"), np.array(graph.weights), text)
+        coordinates["other_location"] = _named("other_location", others, "location")
+    return fields, coordinates
 
 
-def _placed(answer: Dataset, data: _Months, given: DataArray) -> Dataset:
-    """Add the observation's coordinates to the result, with the attributes that the CF conventions require."""
+def _places(data: _Months, given: DataArray) -> Fields:
+    """The observation's coordinates, with the attributes that the CF conventions require."""
     axes = {axis: given[name] for axis, name in grids.given_names(given).items() if name in given.coords}
     time, same = grids.times_of(axes["time"], data.months[~data.train])
     about = grids.axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
-    names = data.locations
-    answer = answer.assign_coords(
-        time=("time", time, about),
-        location=_named("location", names, "location"),
-    )
-    if "weights" in answer:
-        answer = answer.assign_coords(member=_named("member", data.members, "climate model"))
-    if "other_location" in answer.dims:
-        answer = answer.assign_coords(other_location=_named("other_location", names, "location"))
+    places: Fields = {"time": ("time", time, about), "location": _named("location", data.locations, "location")}
     for axis in grids.DEGREES:
         if axis in data.observed.coords:
-            about = grids.axis_attributes(axis, axes[axis])
-            answer = answer.assign_coords({axis: ("location", data.observed[axis].values, about)})
-    return answer
+            places[axis] = "location", data.observed[axis].values, grids.axis_attributes(axis, axes[axis])
+    return places
 
 
 def to_dataset(bunch: Bunch, *, calendar: str = "standard", units: str = "degC") -> Dataset:
