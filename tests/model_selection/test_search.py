@@ -43,7 +43,7 @@ def _data(layout, **changes):
 def _both_folds(template, X, y, weights=None, cv=None, **more):
     data = template._read(X, y, more.get("tasks"), weights)
     folds = Folds.from_cv(data, TaskKFold(3) if cv is None else cv)
-    return [make_folds(template, data, data, folds, by_rows=by_rows) for by_rows in (False, True)]
+    return [make_folds(template, data, data, folds, None, by_rows=by_rows) for by_rows in (False, True)]
 
 
 @pytest.mark.parametrize(
@@ -302,6 +302,17 @@ def test_more_tasks_than_features_are_shrunk():
     search = MSSLRegressorCV(param_grid={"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, cv=2)
     search.fit(data.X, data.y, tasks=data.tasks)
     assert set(search.cv_results_["param_graph_penalty__shrinkage"]) == {0.5}
+
+
+def test_names_of_aligned_tasks_are_not_rows_of_a_scorer():
+    data = make_clustered_tasks(n_tasks=3, clusters=[[0, 1]], n_features=2, layout="aligned", random_state=0)
+    grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]}
+    plain, named = (
+        MSSLRegressorCV(param_grid=grid, scoring="r2", cv=3).fit(data.X, data.y, tasks=names)
+        for names in (None, ["a", "b", "c"])
+    )
+    assert named.tasks_.tolist() == ["a", "b", "c"]
+    assert named.best_score_ == plain.best_score_
 
 
 def test_any_scorer_of_scikit_learn():

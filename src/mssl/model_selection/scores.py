@@ -264,20 +264,19 @@ class Fold(Dataset):
     spec : FitSpec
         Specification of the fit that estimates the units of the deviances. Its loss is that of the deviances; the fits
         may have another loss.
+    judge : Judge, optional
+        Scorer that replaces the deviance, with the test rows.
 
     Attributes
     ----------
     held_out : TaskData
         The test part.
-    judge : Judge or None
-        Scorer that replaces the deviance.
     """
 
-    judge: Judge | None = None
-
-    def __init__(self, data: TaskData, train: Mask, test: Mask, spec: FitSpec) -> None:
+    def __init__(self, data: TaskData, train: Mask, test: Mask, spec: FitSpec, judge: Judge | None = None) -> None:
         super().__init__(data, train)
-        self.held_out, self.spec, self.loss = subset(data, test, all_tasks=False), spec, spec.loss
+        self.held_out = subset(data, test, all_tasks=False)
+        self.spec, self.loss, self.judge = spec, spec.loss, judge
 
     def scores(self, point: PathPoint, weights: Weights | None = None) -> tuple[float, float, Array]:
         """Score the predictions of the test part, with the weights of the fit or with other weights.
@@ -368,7 +367,8 @@ class Judge:
             names = "the name of one of scikit-learn's scorers (sklearn.metrics.get_scorer_names())"
             raise refused("scoring", scoring, f"give {names}, or a callable of model, X and y") from error
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
-        return cls(scorer, reader, X, y, None if tasks is None else read_labels(tasks), weights)
+        of_rows = reader.layout_ == "long" and tasks is not None  # Other layouts have one task per column of y.
+        return cls(scorer, reader, X, y, read_labels(tasks) if of_rows else None, weights)
 
     def part(self, reader: MultiTaskEstimator, rows: Index) -> Judge:
         """Return the scorer with some of the rows."""
@@ -428,13 +428,7 @@ def mapped(
 
 
 def make_folds(
-    reader: MultiTaskEstimator,
-    data: TaskData,
-    columns: TaskData,
-    splits: Folds,
-    judge: Judge | None = None,
-    *,
-    by_rows: bool = False,
+    reader: MultiTaskEstimator, data: TaskData, columns: TaskData, splits: Folds, judge: Judge | None, *, by_rows: bool
 ) -> list[Fold]:
     """Return folds of the rows or, for squared errors, of fewer rows with the same moments.
 
@@ -446,8 +440,8 @@ def make_folds(
         All rows with their features, and with their columns.
     splits : Folds
         Rows of the training and test parts.
-    judge : Judge, optional
-        Scorer that replaces the deviance.
+    judge : Judge or None
+        Scorer that replaces the deviance, with all rows.
     by_rows : bool
         Whether the original rows are needed.
     """
@@ -459,11 +453,10 @@ def make_folds(
         alone = [Folds(train[None], test[None]) for train, test in splits]
         kinds = [(*mapped(reader, columns, reader.features, one.train[0]), one) for one in alone]
     for own, part, sides in kinds:
-        few_rows, of_few = compressed(part, sides) if few else (part, sides)
-        for (train, test), (_, held_out) in zip(of_few, sides, strict=True):
-            folds.append(Fold(few_rows, train, test, spec))
-            if judge is not None:
-                folds[-1].judge = judge.part(own, np.unique(part.source_rows[held_out]))
+        rows, few_sides = compressed(part, sides) if few else (part, sides)
+        for (train, test), (_, held_out) in zip(few_sides, sides, strict=True):
+            of_test = None if judge is None else judge.part(own, np.unique(part.source_rows[held_out]))
+            folds.append(Fold(rows, train, test, spec, of_test))
     return folds
 
 
