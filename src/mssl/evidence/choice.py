@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
-from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
+from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence
 from mssl.evidence.prior import Prior, TaskKernel
 from mssl.features.maps import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
@@ -149,7 +149,8 @@ class Part:
         """Return the candidate's fit to these rows."""
         if candidate not in self._fits:
             maps, data = self.mapped(candidate.features)
-            groups = relevance_groups(maps.blocks_, maps.column_of_)
+            # In each block there is one relevance per input column, and one per product of columns.
+            groups = np.where(maps.column_of_ >= 0, maps.column_of_, -1 - np.arange(len(maps.column_of_)))
             before = candidate.options.base
             base = None if before is None else self.fit(Candidate(candidate.features, before))
             self._fits[candidate] = fit_evidence(

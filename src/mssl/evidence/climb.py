@@ -30,6 +30,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from mssl._typing import Array, Index
+from mssl.solvers.base import ARMIJO
 
 # Tolerance, in −2 log Z, of fits that cross-validation only scores. It trades time for accuracy: with it held-out log
 # densities agree with those of tight fits to one or two thousandths.
@@ -40,7 +41,6 @@ SMALLEST = 1e-10
 # Lower bound of the eigenvalues of a covariance relative to its largest: a safeguard that keeps digits in its inverse.
 _LEAST_EIGENVALUE = 1e-7
 _FARTHEST = 4.0  # Bound on the change of a coordinate in one step, a safeguard: a variance changes by at most exp(4).
-_ARMIJO = 1e-4  # Share of the linear decrease that a step must achieve: the usual constant of Armijo's rule.
 _ROUNDING = 1e-11  # Relative differences of the objective up to this size may be rounding errors: a safeguard.
 # Degrees of freedom. A variance near zero has hardly any gradient in its logarithm and would stay there, so that those
 # with fewer degrees of freedom are raised to one before a climb ends: one more evaluation for a better optimum.
@@ -145,7 +145,7 @@ def climb(
             moved = point.moved(share * step)
             found = evaluate(moved)
             count += 1
-            if found is not None and found[0] <= value + _ARMIJO * share * along + _ROUNDING * abs(value):
+            if found is not None and found[0] <= value + ARMIJO * share * along + _ROUNDING * abs(value):
                 break
             bend = np.inf if found is None else found[0] - value - share * along
             share *= min(max(-0.5 * share * along / bend, 0.1), 0.5)

@@ -352,12 +352,6 @@ class EvidenceFit:
         return np.asarray(np.concatenate(draws, axis=1) * (sizes / self.units.scales))
 
 
-def relevance_groups(blocks: Index, column_of: Index) -> Index:
-    """Return the relevance group of each feature: one per block and input column, one per product of columns."""
-    columns = np.where(column_of >= 0, column_of, -1 - np.arange(len(column_of)))
-    return np.unique(np.column_stack([blocks, columns]), axis=0, return_inverse=True)[1].ravel()
-
-
 def fit_evidence(
     data: TaskData,
     blocks: Index,
@@ -374,7 +368,7 @@ def fit_evidence(
     data : TaskData
         Tasks with their mapped features. A task may have no rows.
     blocks, groups : ndarrays of int of shape (d,)
-        Block and relevance group of each column.
+        Block of each column, and its relevance group in this block.
     options : Options
         Options of the fit.
     loss : Loss, optional

@@ -601,7 +601,7 @@ def plain_prior(block: Index, groups: Index, noise: Noise, *, relevance: bool, m
     Parameters
     ----------
     block, groups : ndarrays of int of shape (d,)
-        Block and relevance group of each column.
+        Block of each column, and its relevance group in this block.
     noise : Noise
         The initial noise.
     relevance, mean : bool

@@ -290,11 +290,6 @@ class Scores:
     shared: bool
     errors: _Errors | None = None
 
-    @property
-    def size(self) -> int:
-        """Number of rows of the largest matrices."""
-        return max(self.vectors.shape[:2])
-
     def operations(self) -> float:
         """Return the approximate number of operations for the cosines of all pairs, the mean and the whitening."""
         K, d, m = self.vectors.shape
@@ -383,7 +378,7 @@ class Scores:
 
     def evidence(self) -> GraphEvidence:
         """Return the evidence on the relations of the weights."""
-        with threads_for(self.size):
+        with threads_for(max(self.vectors.shape[:2])):
             found = [white.statistics for white in self.white]
             sign, p, freedom, reliability = found[-1]
             if len(found) > 1:
@@ -395,7 +390,7 @@ class Scores:
 
     def permuted(self, random: np.random.Generator) -> Scores:
         """Return scores without relations beyond the mean, by random permutations and signs of the white scores."""
-        with threads_for(self.size):
+        with threads_for(max(self.vectors.shape[:2])):
             white = self.white[-1]
             u = np.zeros_like(white.scores)
             for k, kept in enumerate(self.spectra.values > 0):
@@ -562,7 +557,8 @@ class _White:
             known = self.known(members)
             if known is None:
                 continue
-            operations += known.operations
+            B, p, q = known.scores.shape
+            operations += float(B * p**3 * q**2 * (p + q))  # of one evaluation of the likelihood
             if operations > _MOST_OPERATIONS:
                 break
             found = partial_correlations(known, start[members])
@@ -649,12 +645,6 @@ class Known(NamedTuple):
 
     information: Array
     scores: Array
-
-    @property
-    def operations(self) -> float:
-        """Approximate number of operations of one evaluation of the likelihood."""
-        B, p, q = self.scores.shape
-        return float(B * p**3 * q**2 * (p + q))
 
     def likelihood(self, sigma: Array) -> tuple[float, Array, Array]:
         """Return −2 log-likelihood at a covariance, the blocks P, and s."""

@@ -28,6 +28,7 @@ SMALLEST_GAIN = 1e-3
 PATIENCE = 5
 # Safeguard: limit of steps for iterations that usually take about a dozen. Rounding and bad starts can make them slow.
 MOST_STEPS = 100
+ARMIJO = 1e-4  # Least share of the expected decrease that a step must achieve: the usual constant of Armijo's rule.
 # Limit of iterations of an inner solver. It then returns to compute the true residual, or to take a new Newton step.
 INNER_ITERATIONS = 1000
 

@@ -47,6 +47,7 @@ from mssl.losses import Loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import (
+    ARMIJO,
     INNER_ITERATIONS,
     MOST_STEPS,
     NEGLIGIBLE,
@@ -92,7 +93,6 @@ _WIDE = 16.0
 # Share of the present gap to which the quadratic is solved. A smaller share costs more per step, a larger one takes
 # more steps. If a step leaves more than this share of the gap, the Hessian is formed again.
 _INNER = 0.05
-_ARMIJO = 1e-4  # least share of the expected decrease that a step must reach; the usual value
 # Largest change in the first step, of an intercept, or of a predictor if the curvature of the loss is unbounded. The
 # quadratic model is inaccurate beyond it. The limit grows after steps of full length that decrease the objective as
 # the model predicts; otherwise the iteration would approach a distant optimum slowly.
@@ -441,7 +441,7 @@ def _search(
         V = point.W + t * D
         new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
         after = new.loss + problem.penalty.value(V) + coupling.value(V)
-        if after <= before + _ARMIJO * t * expected + slack:
+        if after <= before + ARMIJO * t * expected + slack:
             fall, further = max(before - after - rounding - slack, 0.0), 1.0 if first == 1.0 else 2.0
             return new, t == 1.0, fall, max(_LONGEST_MOVE, reach * (further if t == first else 0.5))
         t *= 0.5
