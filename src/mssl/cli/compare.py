@@ -11,10 +11,9 @@ import numpy as np
 from mssl._typing import Json
 from mssl.cli import _options as cli
 from mssl.cli._tables import TableOptions, Training, read_training
+from mssl.graph.tables import SHOWN
 from mssl.judge.compare import compare_methods
 from mssl.methods import BAYESIAN, make_estimator
-
-_SHOWN = 20  # Largest number of tasks listed on a terminal, to fit a screen; pipes and JSON get all of them.
 
 
 @cli.command
@@ -92,8 +91,8 @@ def _show_gains(tasks: list[Json], first: str, others: list[str]) -> None:
     """Print the gain of each task, largest first."""
     gains = [(row["task"], *(row["gain"][name] for name in others)) for row in tasks]
     gains.sort(key=lambda row: -row[-1]["share"])
-    whole = len(gains) <= _SHOWN or not cli.standard_output().isatty()
-    shown = gains if whole else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
+    whole = len(gains) <= SHOWN or not cli.standard_output().isatty()
+    shown = gains if whole else [*gains[: SHOWN // 2], *gains[-SHOWN // 2 :]]
     title = f"Gain of each task over {first} (share of its deviance on rows not seen)"
     cli.print_table(["task", *others], [[task, *map(_share, row)] for task, *row in shown], title)
     lost = sum(row[-1]["share"] < 0 for row in gains)
@@ -178,7 +177,7 @@ def select(
     def show(document: Json) -> None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         cli.print_facts((words.get(name, name), value) for name, value in facts.items())
-        listed = edges[: _SHOWN if cli.standard_output().isatty() else None]
+        listed = edges[: SHOWN if cli.standard_output().isatty() else None]
         cli.print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")
 
     document = facts | {"stable_edges": [edge._asdict() for edge in edges]}

@@ -63,7 +63,7 @@ _SPARSE: Json = {
 _THIN_FROM = 2**14
 # Largest number of bytes of such tables in a file: a safeguard against hostile files, with room for 16 tables of 2000
 # tasks.
-_MOST_FILLED = 2**30
+MOST_FILLED = 2**30
 _DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
 _STORED_KINDS = "biufcUSmM"  # NumPy's dtype kinds without Python objects and records.
 
@@ -311,7 +311,7 @@ class Decoder:
         kept, entries = (self._read_array({"v": at}) for at in (place, place + 1))
         size = math.prod(shape)
         filled = sum(table.nbytes for table in self._thin.values()) + size * entries.dtype.itemsize
-        if min(shape) < 0 or filled > _MOST_FILLED:
+        if min(shape) < 0 or filled > MOST_FILLED:
             raise ModelFileError(f"a table of mostly zeros has the shape {shape}, which is too large.")
         in_range = kept.dtype == np.int64 and np.all((kept >= 0) & (kept < size))
         if not in_range or kept.ndim != 1 or kept.shape != entries.shape:

@@ -40,12 +40,13 @@ from mssl.files.atomic import BLOCK, atomic
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # For writing; the reader detects the delimiter.
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-# Number of rows that are converted to Python objects at once: more rows need more memory, fewer need more calls.
-ROWS_AT_ONCE = 2**14
+# Number of rows that are converted to Python objects at once, so that rows of 1024 bytes take one block.
+ROWS_AT_ONCE = BLOCK // 1024
 _INDEX = re.compile(r"__index_level_\d+__")  # Names of index columns that pandas writes.
-# Largest number of characters per line: a safeguard against hostile files, with room for a million columns.
-_LONGEST_LINE = 2**26
-_MOST_COLUMNS = 2**20  # Largest number of columns, a safeguard.
+# Largest number of characters per line, a safeguard against hostile files, and the number of columns of 64 characters
+# that such a line has room for: a million.
+_LONGEST_LINE = 4 * BLOCK
+_MOST_COLUMNS = _LONGEST_LINE // 64
 _UNPACKED = 2**32  # Number of bytes to which any compressed file may unpack: a safeguard against hostile files.
 # Larger files may unpack to this multiple of their size, a safeguard: text compresses by a factor of 5 to 20.
 _UNPACKED_RATIO = 100
@@ -224,11 +225,7 @@ class _Text:
 
     def __init__(self, stream: io.BufferedReader | gzip.GzipFile, file: Path) -> None:
         self.stream, self.file, self.source = stream, file, file.name
-        first = stream.readline(_LONGEST_LINE)
-        try:
-            line = first.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise _not_utf8(self.source, "line 1", first, error) from error
+        line = stream.readline(_LONGEST_LINE).decode("utf-8-sig", "surrogateescape")
         if not line.strip():
             raise DataError(
                 f"{self.source!r} is empty or begins with an empty line; name the columns in its first line."
@@ -284,7 +281,8 @@ class _Text:
                 content.decode("utf-8")
             except UnicodeDecodeError as error:
                 line += content[: error.start].count(b"\n")
-                raise _not_utf8(self.source, f"line {line}, column {name!r},", content, error) from error
+                place = f"line {line}" if name == cell else f"line {line}, column {name!r},"
+                raise _not_utf8(self.source, place, content, error) from error
             line += cell.count("\n")
 
 

@@ -28,12 +28,12 @@ from mssl._validation import refused
 from mssl.data.encoding import Features
 from mssl.exceptions import ModelFileError, MSSLError, package_versions
 from mssl.files.atomic import BLOCK, atomic
-from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belongs_to_run, check_classes
+from mssl.files.codec import MOST_FILLED, VERSION, Decoder, Encoder, UnknownClassError, belongs_to_run, check_classes
 from mssl.solvers.alternation import FitResult
 
 FORMAT = "mssl-model"
-# Largest number of bytes of JSON: a safeguard against hostile files, with room for names of millions of features.
-_MOST_HEADER = 2**28
+# Largest number of bytes of JSON, with room for names of millions of features; parsed, it takes a few times as much.
+_MOST_HEADER = MOST_FILLED // 4
 # Largest number of characters or items of a parameter in the header, which is for reading; the model holds all of them.
 _LONGEST_SHOWN = 200
 _NPY = re.compile(

@@ -16,7 +16,7 @@ from mssl.graph.export import safe_cells, short_name, written
 if TYPE_CHECKING:
     from rich.table import Table
 
-_SHOWN = 20  # Number of rows that a table prints, to fit on a screen; its CSV and its data frame hold all rows.
+SHOWN = 20  # Number of rows that a table prints, to fit on a screen; its CSV and its data frame hold all rows.
 # Default false discovery rate, and the level of the global test. A smaller value shows fewer false pairs and misses
 # more true ones. It is a convention.
 FDR = 0.1
@@ -116,12 +116,12 @@ class PairTable(Sequence[Row]):
         return ""
 
     def _notes(self) -> list[str]:
-        hidden = len(self) - _SHOWN
+        hidden = len(self) - SHOWN
         return [f"… {hidden} more"] if hidden > 0 else []
 
     def _cells(self) -> list[list[str]]:
         """Return the rows that are printed, as display text."""
-        lines = [list(map(short_name, row[:2])) for row in self.rows[:_SHOWN]]
+        lines = [list(map(short_name, row[:2])) for row in self.rows[:SHOWN]]
         for row, line in zip(self.rows, lines, strict=False):
             line += ["" if x is None else format(x, form) for x, form in zip(row[2:], self._formats, strict=True)]
         return lines
