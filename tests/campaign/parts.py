@@ -163,11 +163,11 @@ def graphs(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
         yield "converged with a gap beyond the tolerance", f"{result.gap:.2e} {label}"
 
 
-def _small_table(random: np.random.Generator) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _small_table(random: np.random.Generator) -> tuple[list[str], list[list[tuple[Any, ...]]]]:
     rows = [
         (f"t{k % 3}", float(random.standard_normal()), float(random.standard_normal()), "uvw"[k % 3]) for k in range(45)
     ]
-    return ["task", "y", "x", "kind"], rows
+    return ["task", "y", "x", "kind"], [list(zip(*rows, strict=True))]
 
 
 def _write_odd_columns(path: Path, random: np.random.Generator) -> None:

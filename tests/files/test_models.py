@@ -24,6 +24,7 @@ import mssl
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ModelFileError, ParameterError
+from mssl.files.checks import _rules
 from mssl.files.codec import WORDS, Decoder, Encoder, _is_storable, class_of
 from mssl.files.models import load, read_header, save
 from mssl.graph.tests import Later
@@ -451,6 +452,12 @@ def test_everything_that_a_model_is_made_of_has_a_word():
     models = [cls for cls in public if issubclass(cls, BaseEstimator)]
     known = {class_of(word) for word in WORDS}
     assert {*made_of, *models} - known == set()
+
+
+def test_the_annotations_of_everything_in_a_file_can_be_evaluated():
+    """Names that a module imports for type checkers only are names of classes that files may hold."""
+    for word in WORDS:
+        assert _rules(class_of(word))["tasks_"].shape == "K"
 
 
 def test_a_file_names_no_module(file):

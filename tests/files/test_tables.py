@@ -589,7 +589,7 @@ def test_damaged_files_are_read_or_refused(name, tmp_path):
 def test_pages_that_mssl_writes_have_checksums(tmp_path):
     """Every change inside the pages of a Parquet file that mssl wrote is found."""
     path = tmp_path / "a.parquet"
-    write_table(path, ["task", "y"], [(f"t{k % 3}", k / 7) for k in range(200)])
+    write_table(path, ["task", "y"], [([f"t{k % 3}" for k in range(200)], [k / 7 for k in range(200)])])
     whole = path.read_bytes()
     first = read_table(path)["y"].numbers()
     for place in range(4, len(whole) // 2, 97):
@@ -604,7 +604,7 @@ def test_pages_that_mssl_writes_have_checksums(tmp_path):
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.parquet", "a.feather"])
 def test_what_a_file_may_unpack_to_has_a_limit(name, tmp_path, monkeypatch):
     path = tmp_path / name
-    write_table(path, ["task", "y"], [("a", 1.5)] * 50_000)
+    write_table(path, ["task", "y"], [(["a"] * 50_000, [1.5] * 50_000)])
     monkeypatch.setenv("MSSL_UNPACK_LIMIT", "100000")
     with pytest.raises(DataError, match=r"unpacks to more than 100000.*MSSL_UNPACK_LIMIT"):
         read_table(path)

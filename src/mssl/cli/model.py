@@ -117,9 +117,9 @@ def predict(
 
 def _deliver(columns: Json, names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
     """Write columns of equal length according to the options; `names` holds all names in the table."""
-    header, lines = list(columns), _lines(list(columns.values()))
+    header, blocks = list(columns), _blocks(list(columns.values()))
     if as_json:
-        predictions = [dict(zip(header, line, strict=True)) for line in lines]
+        predictions = [dict(zip(header, line, strict=True)) for block in blocks for line in zip(*block, strict=True)]
         document = {"rows": len(predictions), "predictions": predictions}
         if output is None:
             cli.print_json(document)
@@ -130,11 +130,12 @@ def _deliver(columns: Json, names: list[Any], output: str | None, as_json: bool,
         shown = output is None and cli.standard_output().isatty()
         make = safe_cells(names, safe or shown or safe) if output is None or formats.is_text(output) else None
         if make is not None:
-            header, lines = [str(make(name)) for name in header], (tuple(map(make, line)) for line in lines)
+            header = [str(make(name)) for name in header]
+            blocks = ([[*map(make, column)] for column in block] for block in blocks)
         if output is None:
-            formats.write_rows(cli.standard_output(), header, lines)
+            formats.write_rows(cli.standard_output(), header, blocks)
         else:
-            formats.write_table(output, header, lines)
+            formats.write_table(output, header, blocks)
     if output is not None and sys.stdout is not None and sys.stdout.isatty():
         click.echo(f"{len(next(iter(columns.values())))} predictions written to {output}")
 
@@ -174,10 +175,10 @@ def _given(fitted: Any, encoded: Any, occasions: Index, targets: Array, column: 
     return {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 
-def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of columns of equal length, in blocks; masked values are None."""
+def _blocks(columns: list[Any]) -> Iterator[list[list[Any]]]:
+    """Yield blocks of the rows of columns of equal length; masked values are None."""
     for first in range(0, len(columns[0]), formats.ROWS_AT_ONCE):
-        yield from zip(*(column[first : first + formats.ROWS_AT_ONCE].tolist() for column in columns), strict=True)
+        yield [column[first : first + formats.ROWS_AT_ONCE].tolist() for column in columns]
 
 
 @cli.command

@@ -661,16 +661,14 @@ def load(name: str, **options: Any) -> Bunch:
     return _LOADERS[info(name).name](**options)
 
 
-def _lines(bunch: Bunch) -> Iterator[list[object]]:
-    """Rows of the file; sparse X is unpacked a chunk at a time. Whole numbers lose their ``.0``."""
+def _blocks(bunch: Bunch) -> Iterator[list[list[object]]]:
+    """Columns of blocks of rows of the file; sparse X is unpacked block by block. Whole numbers lose their ``.0``."""
     for start in range(0, len(bunch.y), _CHUNK):
         rows = slice(start, start + _CHUNK)
         block = bunch.X[rows].toarray() if sparse.issparse(bunch.X) else np.asarray(bunch.X[rows])
         values = block.astype(np.int64) if np.equal(block, np.round(block)).all() else block
         months = [bunch.months[rows].astype(str).tolist()] if "months" in bunch else []
-        labels = zip(bunch.tasks[rows].tolist(), *months, strict=True)
-        for label, features, target in zip(labels, values.tolist(), bunch.y[rows].tolist(), strict=True):
-            yield [*label, *features, target]
+        yield [bunch.tasks[rows].tolist(), *months, *values.T.tolist(), bunch.y[rows].tolist()]
 
 
 def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
@@ -709,5 +707,5 @@ def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
     bunch = load(name, **options)
     month = ["month"] if "months" in bunch else []
     header = [entry.task_column, *month, *bunch.feature_names.tolist(), entry.target_column]
-    write_table(path, header, _lines(bunch))
+    write_table(path, header, _blocks(bunch))
     return Path(path)

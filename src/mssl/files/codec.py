@@ -53,7 +53,6 @@ _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
 # Parameters that name files which a later fit would read pickles from, or write to. They belong to a run.
 _RUN_PATHS = {"memory", "checkpoint"}
 _MOST_JOBS = 1024  # Largest n_jobs in a file: a safeguard, since joblib would start any number of processes.
-_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _CODES = ("?", "U", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 _SCALARS: Json = {kind.__name__: kind for kind in (np.dtype(code).type for code in _CODES)}
 _SPARSE: Json = {
@@ -268,13 +267,13 @@ class Decoder:
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):
             return value
-        reader = getattr(self, f"_read_{value['#']}") if value.get("#") in _TAGS else None
+        reader = getattr(self, f"_read_{value.get('#')}", None)
         if reader is None:
             raise ModelFileError(f"the header holds an unknown kind of value, {str(value.get('#'))[:40]!r}.")
         return reader(value)
 
     def _read_float(self, value: Json) -> float:
-        return _FLOATS[value["v"]]
+        return float(value["v"])
 
     def _read_dtype(self, value: Json) -> np.dtype:
         if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
@@ -389,9 +388,6 @@ class Decoder:
         if not isinstance(value, list):
             raise ModelFileError("the header holds an invalid list.")
         return [self.decode(item) for item in value]
-
-
-_TAGS = tuple(name.removeprefix("_read_") for name in vars(Decoder) if name.startswith("_read_"))
 
 
 def check_classes(classes: Iterable[type]) -> list[type]:

@@ -23,9 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +49,7 @@ _MOST_COLUMNS = _LONGEST_LINE // 64
 _UNPACKED = 2**32  # Number of bytes to which any compressed file may unpack: a safeguard against hostile files.
 # Larger files may unpack to this multiple of their size, a safeguard: text compresses by a factor of 5 to 20.
 _UNPACKED_RATIO = 100
+Columns: TypeAlias = Sequence[Sequence[Any]]
 
 
 class ArrowColumn(ColumnValues):
@@ -437,27 +437,29 @@ def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
         text.detach()  # This flushes and keeps the underlying file open.
 
 
-def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> None:
-    """Write delimited text; None becomes an empty cell."""
+def write_rows(stream: IO[str], header: Sequence[str], blocks: Iterable[Columns], delimiter: str = ",") -> None:
+    """Write blocks of rows as delimited text; None becomes an empty cell."""
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    for block in blocks:
+        writer.writerows(zip(*block, strict=True))
     stream.flush()
 
 
-def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table atomically in the format of the file's ending; None becomes a missing value."""
+def write_table(path: str | os.PathLike[str], header: Sequence[str], blocks: Iterable[Columns]) -> None:
+    """Write blocks of rows atomically in the format of the file's ending; None becomes a missing value.
+
+    A block holds the entries of each column in some rows. Blocks of ``ROWS_AT_ONCE`` rows need little memory.
+    """
     ending = check_ending(path)
     if ending in _DELIMITERS:
         with text_file(path) as text:
-            write_rows(text, header, rows, _DELIMITERS[ending])
+            write_rows(text, header, blocks, _DELIMITERS[ending])
         return
     import pyarrow as pa
     from pyarrow import feather, parquet
 
-    left, parts = iter(rows), []
-    while batch := list(islice(left, ROWS_AT_ONCE)):
-        parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
+    parts = [pa.table([pa.array(column) for column in block], names=list(header)) for block in blocks]
     # A column may have integers in one part and floats in the next.
     whole = pa.concat_tables(parts, promote_options="permissive")
     buffer = io.BytesIO()  # These writers need the position in the stream, which pipes do not have.
