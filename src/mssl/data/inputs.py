@@ -70,9 +70,8 @@ def in_memory(name: str, values: Given) -> Given:
     if not is_dask(values):
         return values
     size = float(getattr(values, "nbytes", math.nan)) if hasattr(values, "chunks") else math.nan
-    known = math.isfinite(size)
-    what = f"{size / 2**20:.3g} MiB" if known else "unknown size"
-    if not known or size > LARGEST_PULLED:
+    what = f"{size / 2**20:.3g} MiB" if math.isfinite(size) else "unknown size"
+    if not size <= LARGEST_PULLED:  # also if it is not known
         raise DataError(
             f"{name} is a Dask collection of {what}, and its rows are needed in memory; arrays up to "
             f"{LARGEST_PULLED // 2**20} MiB are pulled in. Dask's workers compute fits and searches of least squares "
@@ -154,13 +153,19 @@ def as_table(X: Given, columns: Iterable[Hashable] | None = None) -> Given | Dat
     return frame[[name for name in known if name in frame] + [name for name in frame if name not in known]]
 
 
+def named_column(X: object, column: Hashable, name: str, remedy: str = "") -> Any:
+    """The column of a frame that the parameter ``name`` names."""
+    names = list(X.columns) if is_frame(X) else []
+    if is_frame(X) and column in names:
+        return X[column]
+    allowed = f"give one of the columns of X, which are {listing(names)}" if names else "X has no named columns"
+    raise refused(name, column, allowed, remedy, error=LayoutError)
+
+
 def task_ids(X: object, column: Hashable) -> Labels | CodedTasks:
     """The task ids in a column of a frame, an array or a sparse matrix."""
     if is_frame(X):
-        if column not in list(X.columns):
-            allowed = f"give one of the columns of X, which are {listing(list(X.columns))}"
-            raise refused("task_column", column, allowed, error=LayoutError)
-        return read_labels(X[column])
+        return read_labels(named_column(X, column, "task_column"))
     rows = as_matrix(X)
     if rows.ndim < 2:
         raise LayoutError(f"X has shape {rows.shape}; give a table of rows and columns, or records with their names.")
@@ -174,7 +179,7 @@ def split_task_column(
     X: object, column: Hashable, optional: bool = False
 ) -> tuple[object, Labels | CodedTasks | None, Labels | None]:
     """Return X without the column of task ids, these ids (or None), and the names of the other columns (or None)."""
-    framed, names = is_frame(X) and hasattr(X, "shape"), list(X.columns) if is_frame(X) else []
+    framed, names = is_frame(X), list(X.columns) if is_frame(X) else []
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
@@ -267,13 +272,8 @@ def take_columns(
     """
     table, taken = as_table(X), []
     for name, given in (("groups", groups), ("order", order)):
-        values = given
-        if isinstance(given, str):
-            names = list(table.columns) if is_frame(table) else []
-            if not is_frame(table) or given not in names:
-                allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
-                raise refused(name, given, allowed, "Or give one entry per row.", error=LayoutError)
-            values = table[given]
+        by_name = isinstance(given, str)
+        values = named_column(table, given, name, "Or give one entry per row.") if by_name else given
         taken.append(None if given is None else np.asarray(read_labels(values, name, _num_samples(table))))
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
     return without_columns(table, columns), taken[0], taken[1], columns
@@ -305,10 +305,8 @@ def head(X: Any, task_column: Any) -> Any:
 
 def absent(value: object) -> bool:
     """Whether a value is missing: None, NaN, NaT or the missing value of a frame library."""
-    if value is None:
-        return True
     try:
-        return bool(value != value)
+        return value is None or bool(value != value)
     except TypeError:
         return True
 
