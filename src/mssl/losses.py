@@ -112,19 +112,16 @@ class Forecast:
     def log_density(self, y: Array) -> Array:
         """Log predictive density of the targets."""
 
-        def density(loss: Loss, rows: Any) -> Array:
-            dispersion, spread = self.dispersion[rows], np.maximum(self.variance[rows], 1e-30)
-            return loss.log_base(y[rows], dispersion) + loss.tilted(y[rows], self.mean[rows], spread, 1 / dispersion)[0]
+        def density(part: Forecast, y: Array) -> Array:
+            spread = np.maximum(part.variance, 1e-30)
+            log_z = part.loss.tilted(y, part.mean, spread, 1 / part.dispersion)[0]
+            return part.loss.log_base(y, part.dispersion) + log_z
 
-        return self._each(density)
+        return self._each(density, y)
 
     def moments(self) -> tuple[Array, Array]:
         """Means and variances of the targets."""
-        both = self._each(
-            lambda loss, rows: np.stack(
-                loss.moments(self.mean[rows], self.variance[rows], self.dispersion[rows]), axis=1
-            )
-        )
+        both = self._each(lambda part: np.stack(part.loss.moments(part.mean, part.variance, part.dispersion), axis=1))
         return both[:, 0], both[:, 1]
 
     def expectation(self) -> Array:
@@ -133,10 +130,11 @@ class Forecast:
 
     def quantile(self, levels: Array) -> Array:
         """Quantiles of the target at the given levels, shape (N, len(levels)), by bisection."""
-        return self._each(lambda loss, rows: self.take(rows)._crossings(loss, np.asarray(levels)))
+        return self._each(lambda part: part._crossings(np.asarray(levels)))
 
-    def _crossings(self, loss: Loss, levels: Array) -> Array:
+    def _crossings(self, levels: Array) -> Array:
         """Points at which the distribution function reaches the levels, (N, len(levels))."""
+        loss = self.loss
         means = loss.inverse_link(np.clip(self._nodes(), -LARGEST_EXPONENT, LARGEST_EXPONENT))[:, None]
         dispersion, shape = self.dispersion[:, None, None], (len(means), len(levels))
 
@@ -163,14 +161,15 @@ class Forecast:
     def _nodes(self) -> Array:
         return np.asarray(self.mean[:, None] + np.sqrt(self.variance)[:, None] * NODES)
 
-    def _each(self, answer: Callable[[Loss, Any], Array]) -> Array:
-        """Results of all rows, each computed with the loss that has the row's parameters."""
+    def _each(self, answer: Callable[..., Array], *columns: Array) -> Array:
+        """Results of all rows and their entries in columns, each computed with the loss of the row's parameters."""
         if not self.loss.learned:
-            return answer(self.loss, slice(None))
+            return answer(self, *columns)
         values, which = np.unique(self.parameters, axis=0, return_inverse=True)
         rows = [np.flatnonzero(which.ravel() == number) for number in range(len(values))]
-        parts = [answer(self.loss.at(value), own) for value, own in zip(values, rows, strict=True)]
-        return np.concatenate(parts)[np.argsort(np.concatenate(rows))]
+        parts = [replace(self.take(own), loss=self.loss.at(value)) for value, own in zip(values, rows, strict=True)]
+        answers = [answer(part, *(c[own] for c in columns)) for part, own in zip(parts, rows, strict=True)]
+        return np.concatenate(answers)[np.argsort(np.concatenate(rows))]
 
 
 class StudentForecast(Forecast):
@@ -361,13 +360,19 @@ class Loss(BaseEstimator, ABC):
         replaced by bisection. The steps end within a thousandth of the distribution's width, because smaller errors do
         not change the sums.
         """
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            """Slope and negative curvature of the logarithm of the distributions."""
+            gradient, curvature = self.derivatives(y, f)
+            return (mean - f) / variance - precision * gradient, 1 / variance + precision * np.maximum(curvature, 0.0)
+
         with np.errstate(over="ignore", invalid="ignore"):
-            slope, bend = self._tilted_slopes(y, mean, variance, precision, mean)
+            slope, bend = slopes(mean)
             far = mean + np.clip(variance * slope, -1e4, 1e4)
             low, high, mode, last = np.minimum(mean, far), np.maximum(mean, far), mean, np.full(mean.shape, np.inf)
             if near is not None:
                 mode = np.clip(near, low, high)
-                slope, bend = self._tilted_slopes(y, mean, variance, precision, mode)
+                slope, bend = slopes(mode)
             for _ in range(200):
                 if np.all(slope**2 < 1e-6 * bend):
                     break
@@ -376,7 +381,7 @@ class Loss(BaseEstimator, ABC):
                 good = (mode + step >= low) & (mode + step <= high) & (np.abs(step) <= 0.5 * last)
                 step = np.where(good, step, 0.5 * (low + high) - mode)
                 last, mode = np.abs(step), mode + step
-                slope, bend = self._tilted_slopes(y, mean, variance, precision, mode)
+                slope, bend = slopes(mode)
         width, c = 1 / np.sqrt(bend), np.zeros(mean.shape) + precision
         f = mode[:, None] + width[:, None] * NODES
         away = mode - mean
@@ -388,13 +393,6 @@ class Loss(BaseEstimator, ABC):
         log_f -= top[:, None]
         mass = np.exp(log_f, out=log_f)
         return mode, width, top + np.log(width) - 0.5 * np.log(2 * np.pi * variance), mass
-
-    def _tilted_slopes(
-        self, y: Array, mean: Array, variance: Array, precision: Array | float, f: Array
-    ) -> tuple[Array, Array]:
-        """Slope and negative curvature of the logarithm of a tilted distribution."""
-        gradient, curvature = self.derivatives(y, f)
-        return (mean - f) / variance - precision * gradient, 1 / variance + precision * np.maximum(curvature, 0.0)
 
     def tilted(
         self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0, near: Array | None = None
