@@ -451,11 +451,10 @@ def deal_groups(
     by_size : bool
         Whether the largest groups are dealt first, which balances the folds best. Otherwise the order is random.
     """
-    counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
-    owners = counts.copy()
-    owners.data[:] = 1.0
-    whole = np.asarray(owners.sum(axis=0)).ravel() == 1  # tasks that one group holds
-    stays = (owners @ whole.astype(float)) > 0
+    counts = sparse.csr_array((np.ones(len(group)), (group, of_row)))
+    owners = (counts > 0).astype(float)
+    whole = owners.sum(axis=0) == 1  # tasks that one group holds
+    stays = owners @ whole.astype(float) > 0
     free = np.flatnonzero(~stays)
     if len(free) < n_splits:
         held = f" ({int(stays.sum())} others hold all rows of a task, such as {listing(list(names[whole]))})"
@@ -463,16 +462,16 @@ def deal_groups(
             f"n_splits is {n_splits}, there are {len(free)} groups to hold out{held if stays.any() else ''}; "
             "give fewer folds, or smaller groups."
         )
-    sizes = np.asarray(counts.sum(axis=1)).ravel()
+    sizes = counts.sum(axis=1)
     order = free if random is None else random.permutation(free)
     if by_size:
         order = order[np.argsort(-sizes[order], kind="stable")]
-    weights = 1.0 / np.asarray(counts.sum(axis=0)).ravel() ** 2
+    weights = 1.0 / counts.sum(axis=0) ** 2
     load, total = np.zeros((n_splits, counts.shape[1])), np.zeros(n_splits)
     fold = np.full(counts.shape[0], -1, dtype=np.intp)
     for g in order.tolist():
-        columns = counts.indices[counts.indptr[g] : counts.indptr[g + 1]]
-        rows = counts.data[counts.indptr[g] : counts.indptr[g + 1]]
+        own = slice(*counts.indptr[g : g + 2])
+        columns, rows = counts.indices[own], counts.data[own]
         crowded = load[:, columns] @ (rows * weights[columns])
         best = int(np.lexsort((total, np.round(crowded, 12)))[0])
         fold[g] = best
@@ -566,11 +565,14 @@ def _places(of_row: Index) -> Index:
 class _InTime(TaskSplitter):
     """Base class of splitters that assume that the rows of each task are in the order of time."""
 
+    gap: int
+
     @abstractmethod
     def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Begin and end of each fold's training and test parts, as positions among the rows of each task."""
 
     def _sides(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Iterator[Sides]:
+        check_whole_number("gap", self.gap, low=0)
         sizes, place = np.bincount(of_row), _places(of_row)
         for bounds in self._bounds(sizes, names):
             begin, end, test, last = (np.broadcast_to(bound, sizes.shape)[of_row] for bound in bounds)
@@ -626,7 +628,6 @@ class MovingWindowSplit(_InTime):
         step = self.n_test if self.step is None else self.step
         for name, value in (("n_train", self.n_train), ("n_test", self.n_test), ("step", step)):
             check_whole_number(name, value, low=1)
-        check_whole_number("gap", self.gap, low=0)
         n, length = int(sizes[0]), self.n_train + self.gap + self.n_test
         if n < length:
             raise ParameterError(f"n_train + gap + n_test is {length}; there are {n} rows. Give shorter windows.")
@@ -666,7 +667,6 @@ class TaskTimeSeriesSplit(_InTime):
 
     def _bounds(self, sizes: Index, tasks: Labels) -> Iterator[tuple[Any, Any, Any, Any]]:
         check_whole_number("n_splits", self.n_splits, low=1)
-        check_whole_number("gap", self.gap, low=0)
         block = sizes // (self.n_splits + 1)
         first = sizes - self.n_splits * block
         short = tasks[(block < 1) | (first <= self.gap)]
