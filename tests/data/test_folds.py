@@ -307,6 +307,19 @@ def test_groups_stay_together_in_all_tasks(seed, folds, n_groups, n_tasks):
         assert any(set(groups[tasks == k]) == {group} for k in range(n_tasks))
 
 
+def test_a_class_or_task_of_two_groups_is_in_every_training_part():
+    """Each of two tasks has the few rows of two groups of its own; a rare label stands in two other groups."""
+    groups = np.concatenate([np.repeat(np.arange(8), 10), [8, 9, 10, 11]])
+    tasks = np.concatenate([np.zeros(80, dtype=int), [1, 1, 2, 2]])
+    y = np.isin(np.arange(84), [0, 10]).astype(float)
+    shared = np.concatenate([groups, np.repeat([8, 9, 10, 11], 10)]), np.concatenate([tasks, np.full(40, 3)])
+    for seed in range(100):
+        for train, _ in TaskGroupKFold(2, random_state=seed, task_column=0).split(tasks[:, None], y, groups=groups):
+            assert set(y[train]) == {0.0, 1.0}
+        for train, _ in TaskGroupKFold(3, random_state=seed, task_column=0).split(shared[1][:, None], groups=shared[0]):
+            assert set(shared[1][train]) == {0, 1, 2, 3}
+
+
 def test_days_that_all_stations_share_are_dealt_out_evenly():
     day, station = np.tile(np.arange(23), 4), np.repeat(np.arange(4), 23)
     for train, test in TaskGroupKFold(5, task_column=0).split(np.column_stack([station, day]), groups=day):
