@@ -79,7 +79,7 @@ def test_many_rows_are_read_in_blocks_of_tasks(monkeypatch):
     data = tasks_of(0, "aligned", True)
     whole = everything(data)
     for size in (1, 12, 25):
-        monkeypatch.setattr("mssl.data.moments._ROWS_AT_ONCE", size)
+        monkeypatch.setattr("mssl.data.moments.CHUNK", size * data.n_features)
         close(everything(data), whole)
 
 

@@ -27,6 +27,9 @@ SAFE_POWERS = (1e-70, 1e70)
 # Warnings about rows need at least this many rows (per task on average, if the warning is about tasks). With fewer rows
 # chance could cause them; a mere safeguard.
 FEWEST = 10
+# Features, sums and forecasts of many rows are computed for about this many values at a time. Smaller chunks need less
+# temporary memory and more calls; a mere safeguard of the memory.
+CHUNK = 2**20
 # A Dask array of at most this many bytes is loaded where its rows are needed. A mere safeguard of the memory.
 LARGEST_PULLED = 2**28
 

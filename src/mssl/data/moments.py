@@ -34,7 +34,7 @@ from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import as_rows, is_frame, listing, split_task_column, without_columns
+from mssl.data.inputs import CHUNK, as_rows, is_frame, listing, split_task_column, without_columns
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, LayoutError
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from mssl.data.distributed import LazyColumn, LazyRows
 
-_ROWS_AT_ONCE = 100_000  # Sums copy about this many rows at a time. Fewer rows need more calls; more rows save no time.
 _SUMS = ("n", "means", "target_means", "xx", "xy", "yy")
 
 
@@ -317,8 +316,9 @@ class Moments:
         # The rows of a shared design are those of one task with many targets.
         offsets = np.asarray([0, N]) if data.shared else data.offsets
         weights, targets = data.row_weights[:N], data.y.reshape(-1, N) / target_scale
+        step = CHUNK // max(1, data.n_features)
         while first < len(offsets) - 1:  # Each pass takes a few tasks, so that only their rows are copied.
-            last = max(int(np.searchsorted(offsets, offsets[first] + _ROWS_AT_ONCE, side="right")) - 1, first + 1)
+            last = max(int(np.searchsorted(offsets, offsets[first] + step, side="right")) - 1, first + 1)
             count, rows = last - first, slice(offsets[first], offsets[last])
             place = np.repeat(np.arange(count) * n_cells, np.diff(offsets[first : last + 1])) + cell[rows]
             made = _of_cells(data.X[rows], targets[:, rows], weights[rows], place, count * n_cells, units)

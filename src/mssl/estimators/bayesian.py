@@ -22,7 +22,7 @@ from mssl._typing import Array, ClassWeight, with_callbacks
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import is_dask, listing, read_labels
+from mssl.data.inputs import CHUNK, is_dask, listing, read_labels
 from mssl.data.layouts import TaskData
 from mssl.estimators.base import TaskEstimator
 from mssl.estimators.fitted import normal_ends, of_version_2, typed
@@ -32,7 +32,6 @@ from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
-from mssl.features.maps import CHUNK
 from mssl.files.checkpoint import Checkpoint
 from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation

@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, h
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.columns import PooledRidge
-from mssl.data.inputs import SAFE_SQUARES, check_sizes, dense
+from mssl.data.inputs import CHUNK, SAFE_SQUARES, check_sizes, dense
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.kernels.threads import SingleThreaded
@@ -474,9 +474,6 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline": (Linear, Spline),
     "spline+interactions": (Linear, Spline, Interactions),
 }
-# Number of values that map_rows computes at a time. Smaller chunks need less temporary memory and more calls; a mere
-# safeguard of the memory.
-CHUNK = 2**20
 
 
 def is_linear(features: Any) -> bool:
