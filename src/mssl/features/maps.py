@@ -496,7 +496,7 @@ class FeatureBlocks(FeatureMap):
     Parameters
     ----------
     maps : {"linear", "spline", "spline+interactions"} or list, default="spline"
-        A word, or a list of maps and scikit-learn transformers such as ``[Spline(degree=3)]`` or
+        A word, a map, or a list of maps and scikit-learn transformers such as ``[Spline(degree=3)]`` or
         ``[SplineTransformer()]``. The block of the columns themselves is always included.
 
     Attributes
@@ -557,11 +557,9 @@ class FeatureBlocks(FeatureMap):
         )
         if isinstance(self.maps, str) and self.maps in WORDS:
             return [kind() for kind in WORDS[self.maps]]
-        given = [self.maps] if isinstance(self.maps, FeatureMap) else self.maps
-        if not isinstance(given, list | tuple) or not given:
-            raise refused("features", self.maps, allowed)
+        given = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
         maps: list[FeatureMap] = [Linear()]
-        for made in given:
+        for made in given or [given]:
             mapped = isinstance(made, FeatureMap)
             if not mapped and (isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform"))):
                 raise refused("features", made, allowed)
