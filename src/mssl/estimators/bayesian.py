@@ -27,7 +27,7 @@ from mssl.data.layouts import TaskData
 from mssl.estimators.base import TaskEstimator
 from mssl.estimators.fitted import normal_ends, of_version_2, typed
 from mssl.estimators.moments import FromMoments
-from mssl.estimators.prediction import LabelEstimator, OccasionPredictor
+from mssl.estimators.prediction import Forecasts, LabelEstimator, OccasionPredictor
 from mssl.evidence.choice import Ensemble, choose
 from mssl.evidence.fit import STRUCTURES, Options, join_task
 from mssl.evidence.prior import Prior, TaskKernel
@@ -35,7 +35,7 @@ from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import Checkpoint
 from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.losses import Forecast, LabelForecast, Loss
+from mssl.losses import LabelForecast, Loss
 from mssl.metrics import HeldOut
 from mssl.solvers.fit import Settings, prepare
 
@@ -118,11 +118,27 @@ class BayesianEstimator(TaskEstimator):
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         record = Checkpoint.of(self, data, data.occasions, folds)
+        began, numbers = monotonic(), count(1)
         with Progress(0, type(self).__name__, 1) as progress:
+
+            def report(name: str, density: float) -> None:
+                progress.advance()
+                if self.verbose:
+                    line = f"candidate {next(numbers)}: {name}, log density {density:.4f} per held-out row"
+                    print(f"{line}, after {monotonic() - began:.1f} s", file=sys.stderr)
+                self._pass(context, "candidate")
+
             progress.stage("candidates judged by folds" if folds else "fits", 0)
-            report = self._report(context, progress)
             ensemble = choose(data, features, options, loss, folds, report, record, free_intercepts=both)
-        self._keep(ensemble, data, loss)
+        self._note_maps(data, ensemble.maps)
+        evidence = None
+        if np.all(data.n_rows > 0):  # The tests of relations need rows of every task.
+            with suppress(MSSLError), warnings.catch_warnings():  # Only the tests use the fits that may warn.
+                warnings.simplefilter("ignore")
+                settings = Settings(fit_intercept=self.intercepts != "none")
+                evidence = evidence_on_weights(prepare(data, loss, settings), data)
+        summary = self._summarised(ensemble, data.dtype, evidence)
+        self._end(loss=ensemble.members[0].fit.loss, unseen="mean", **summary)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [f"{one.name} ({one.fit.promise:.2g})" for one in ensemble.members if not one.fit.converged]
         varies = np.any(data.y != data.y[data.offsets[data.task_of_row]])  # Otherwise noise and weights shrink forever.
@@ -134,18 +150,6 @@ class BayesianEstimator(TaskEstimator):
                 ConvergenceWarning,
             )
         return self
-
-    def _report(self, context: Any, progress: Progress) -> Any:
-        began, numbers = monotonic(), count(1)
-
-        def report(name: str, density: float) -> None:
-            progress.advance()
-            if self.verbose:
-                line = f"candidate {next(numbers)}: {name}, log density {density:.4f} per held-out row"
-                print(f"{line}, after {monotonic() - began:.1f} s", file=sys.stderr)
-            self._pass(context, "candidate")
-
-        return report
 
     def _options(self, data: TaskData, loss: Loss) -> tuple[Options, bool]:
         """The options of the fit to these data, and whether free intercepts are candidates too."""
@@ -167,25 +171,17 @@ class BayesianEstimator(TaskEstimator):
         if self.residual_covariance == "shared" and data.occasions is None:
             allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
             raise refused("residual_covariance", self.residual_covariance, allowed)
-        options = Options(
-            structure=self.prior,
-            errors=self.residual_covariance,
-            intercepts="flat" if intercepts == "free" else intercepts,
-            scale_targets=bool(scaled),
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-        )
-        return options, both
+        kind = "flat" if intercepts == "free" else intercepts
+        options = Options(self.prior, kind, self.residual_covariance, scale_targets=bool(scaled))
+        return replace(options, tol=float(self.tol), max_iter=int(self.max_iter)), both
 
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds for the choice and the calibration; an empty list if neither is needed or if there are too few rows."""
         check_flag("calibrate", self.calibrate)
         parts = (self.prior, self.residual_covariance, self.features)
-        open_ = any(isinstance(part, str) and part == "auto" for part in parts)
-        if not (open_ or self.calibrate):
-            return []
+        needed = self.calibrate or any(isinstance(part, str) and part == "auto" for part in parts)
         units = len(np.unique(data.occasions)) if data.occasions is not None else int(data.n_rows.max())
-        if self.cv is None and (len(data.y) < 10 or units < 3):
+        if not needed or (self.cv is None and (len(data.y) < 10 or units < 3)):
             return []
         cv = min(5, units) if self.cv is None and data.order is None else self.cv
         return [(train, test) for train, test in Folds.from_cv(data, cv) if train.any() and test.any()]
@@ -202,17 +198,6 @@ class BayesianEstimator(TaskEstimator):
                 "as many folds as the largest task has rows; tasks of one row each cannot be held out."
             )
         return self.ensemble_.held_out
-
-    def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        self._note_maps(data, ensemble.maps)
-        evidence = None
-        if np.all(data.n_rows > 0):  # The tests of relations need rows of every task.
-            with suppress(MSSLError), warnings.catch_warnings():  # Only the tests use the fits that may warn.
-                warnings.simplefilter("ignore")
-                settings = Settings(fit_intercept=self.intercepts != "none")
-                evidence = evidence_on_weights(prepare(data, loss, settings), data)
-        loss = ensemble.members[0].fit.loss
-        self._end(loss=loss, unseen="mean", **self._summarised(ensemble, data.dtype, evidence))
 
     def _summarised(self, ensemble: Ensemble, dtype: Any, evidence: Any) -> dict[str, Any]:
         """The fitted attributes of an ensemble, in the user's units; weights get the type of the features."""
@@ -251,9 +236,7 @@ class BayesianEstimator(TaskEstimator):
             "errors": {"std": std, "dof": edf, "log_likelihood": None, "rows": None},
         }
 
-    def _forecast(
-        self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
-    ) -> tuple[Forecast, tuple[int, ...], Any]:
+    def _forecast(self, X: Any, tasks: Any, unseen: str | None, offset: Any = None) -> Forecasts:
         """Flat distributions of all rows, the shape of the predictions, and the type of the rows."""
         values, index, shape, dtype = self._rows(X, tasks, unseen)
         own = np.arange(int(np.prod(shape)))
@@ -303,15 +286,13 @@ class BayesianEstimator(TaskEstimator):
         check_number("level", level, above=0, below=1)
         return np.stack(normal_ends(self.coef_, np.asarray(self.coef_std_), level), axis=-1)
 
-    def _effect_band(
-        self, steps: Array, effect: Array, index: int | None, level: float
-    ) -> tuple[Array | None, Array | None]:
-        """A band around each point of the curve, from the mean and the variance of the mixture."""
+    def _effect_std(self, steps: Array, effect: Array, index: int | None) -> Array | None:
+        """Standard deviation of each point of the curve, from the mean and the variance of the mixture."""
         square = np.zeros(len(effect))
         for member in self.ensemble_.members:
             mean, variance = member.fit.contrast(steps[:, : member.width], index)
             square += member.weight * (variance + (mean - effect) ** 2)
-        return normal_ends(effect, np.sqrt(square), level)
+        return np.sqrt(square)
 
     @all_or_nothing
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:

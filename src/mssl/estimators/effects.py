@@ -12,7 +12,7 @@ from mssl._typing import Array, Labels
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.data.encoding import ColumnSchema, column_of
 from mssl.data.inputs import is_place, listing, locate_tasks, read_labels, refuse_unseen
-from mssl.estimators.fitted import FittedAttributes
+from mssl.estimators.fitted import FittedAttributes, normal_ends
 from mssl.exceptions import DataError
 
 
@@ -150,13 +150,13 @@ class ColumnEffects(FittedAttributes):
             index = int(found[0])
             coef = self.coef_[index]
         effect = steps @ coef
-        return PartialEffect(columns.names[place], x, effect, *self._effect_band(steps, effect, index, level))
+        std = self._effect_std(steps, effect, index)
+        ends = (None, None) if std is None else normal_ends(effect, std, level)
+        return PartialEffect(columns.names[place], x, effect, *ends)
 
-    def _effect_band(
-        self, steps: Array, effect: Array, index: int | None, level: float
-    ) -> tuple[Array | None, Array | None]:
-        """Lower and upper ends of an effect's band, given the differences of features; None if there is no band."""
-        return None, None
+    def _effect_std(self, steps: Array, effect: Array, index: int | None) -> Array | None:
+        """Standard deviations of an effect, given the differences of features; None if the model has none."""
+        return None
 
     def _columns(self) -> Columns:
         if not hasattr(self, "column_quantiles_"):

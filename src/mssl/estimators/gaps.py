@@ -89,7 +89,8 @@ def fit_with_gaps(
     Returns
     -------
     data, prepared, result
-        The completed data of the round with the smallest change, the same data prepared, and their fit.
+        The completed data of the round with the smallest change, the same data prepared, and their fit. Its status is
+        UNSETTLED if the rounds have not converged.
     """
     rounds = _Rounds(spec, data, monitor)
     state, longest, length, last = rounds.start(), 1.0, 1.0, np.inf
@@ -111,7 +112,9 @@ def fit_with_gaps(
         elif length > longest:
             longest *= _GROWTH
         state, last = state + 2 * step * move + step**2 * turn, size
-    return rounds.finished()
+    whole, prepared, result = rounds.best
+    settled = rounds.settled or not result.status.good
+    return whole, prepared, result if settled else replace(result, status=Status.UNSETTLED)
 
 
 class _Rounds:
@@ -173,9 +176,3 @@ class _Rounds:
             self.best = fit
         self.settled = max(length, 1.0) * now <= _SETTLED * np.sqrt(self.spec.settings.tol)
         return self.settled or least > _FALL * before
-
-    def finished(self) -> Fit:
-        """The fit of the round with the smallest change; its status is UNSETTLED if the rounds have not converged."""
-        whole, prepared, result = self.best
-        settled = self.settled or not result.status.good
-        return whole, prepared, result if settled else replace(result, status=Status.UNSETTLED)

@@ -319,19 +319,18 @@ class MeanPredictor(RegressorMixin, TaskPredictor):
         return deviance_score(self.loss_, y, predictions, sample_weight)
 
 
+Forecasts = tuple[Forecast, tuple[int, ...], DTypeLike]
+"""Flat distributions of rows, the shape of their predictions, and the type of their features."""
+
+
 class OccasionPredictor(MeanPredictor):
     """Mixin of the regressors that predict the targets of an occasion given others of them, with their deviations."""
 
     # Whether means of transformed targets and means under other losses depend on the variances of the weights.
     _integrates = False
 
-    def _forecast(
-        self, X: Any, tasks: Given, unseen: str | None, offset: Given = None
-    ) -> tuple[Forecast, tuple[int, ...], DTypeLike]:
-        """Flat distributions of all rows, the shape of the predictions, and the type of the rows.
-
-        By default the weights are known, and the targets of an occasion have the covariance of the residuals.
-        """
+    def _forecast(self, X: Any, tasks: Given, unseen: str | None, offset: Given = None) -> Forecasts:
+        """The distributions of new targets: by default about known weights, with the covariance of the residuals."""
         rows, covariance = self._rows(X, tasks, unseen), self.residual_covariance_
         if covariance is None or len(rows.shape) != 2:
             raise ParameterError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +163,10 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
             "Standard errors and intervals are conditional on the fitted penalties, graph and noise, so they are too "
             f"narrow; {sibling} learns its prior from the data, and its intervals include the choice among priors."
         )
+    relations: RelationTable | None = None
+    with suppress(AttributeError, MSSLError):
+        model.graph_.test_overall()
+        relations = model.graph_.relations()
     return Summary(
         type(model).__name__,
         _facts(model, fitted),
@@ -172,7 +177,7 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
         lower,
         upper,
         level,
-        _relations(model),
+        relations,
         notes,
         feature_spreads(fitted, fitted.coef_.shape[1]),
     )
@@ -181,15 +186,6 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
 def last_step(model: Any) -> Any:
     """The estimator at the end of a pipeline; any other model is returned unchanged."""
     return last_step(model.steps[-1][1]) if hasattr(model, "steps") else model
-
-
-def _relations(model: Any) -> RelationTable | None:
-    try:
-        model.graph_.test_overall()
-        table: RelationTable = model.graph_.relations()
-    except (AttributeError, MSSLError):
-        return None
-    return table
 
 
 def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
