@@ -23,7 +23,7 @@ from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
 from mssl.estimators.prediction import TaskPredictor
-from mssl.estimators.spec import FitSpec, TaskShape, shallow_copy
+from mssl.estimators.spec import FitSpec, TaskShape, Weights, shallow_copy
 from mssl.estimators.summary import Summary, estimator_html, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.features import FeatureBlocks, FeatureMap
@@ -260,12 +260,7 @@ class MultiTaskEstimator(TaskEstimator):
         """
 
     def from_spec(
-        self,
-        spec: FitSpec,
-        data: TaskData,
-        prepared: Prepared,
-        result: FitResult,
-        weights: tuple[Array, Array, Array] | None = None,
+        self, spec: FitSpec, data: TaskData, prepared: Prepared, result: FitResult, weights: Weights | None = None
     ) -> Self:
         """Store the results of a fit, in the units of the data and of the parameters.
 
@@ -295,9 +290,8 @@ class MultiTaskEstimator(TaskEstimator):
         _check_units(unit, prepared.design.scales, result)
         covariance = result.structure.covariance
         covariance = None if covariance is None else covariance * scale * unit**2
-        residual = None
-        if spec.structure.relates == "residual" and covariance is not None:
-            residual = error_inflation(result) * covariance
+        related = None if spec.structure.relates != "residual" else covariance
+        residual = None if related is None else error_inflation(result) * related
         W, level, mean = prepared.user_weights(result) if weights is None else weights
         coef, intercept = typed(W, level, data.dtype)
         unseen = coef.mean(axis=0)
@@ -405,15 +399,10 @@ class MultiTaskEstimator(TaskEstimator):
 
         def report(record: Record) -> bool:
             if self.verbose:
-                print(
-                    f"round {record.iteration:3d}  objective {record.objective:.8g}  "
-                    f"gap {record.relative_gap:.1e}  edges {record.edges}",
-                    file=sys.stderr,
-                )
+                place = f"round {record.iteration:3d}  objective {record.objective:.8g}"
+                print(f"{place}  gap {record.relative_gap:.1e}  edges {record.edges}", file=sys.stderr)
             # Fits with missing targets, and fits that restart, may have more rounds than callbacks expect.
-            if next(announced, None) is None:
-                return False
-            return self._pass(context, "round")
+            return next(announced, None) is not None and self._pass(context, "round")
 
         return report
 
@@ -434,9 +423,8 @@ class MultiTaskEstimator(TaskEstimator):
 
 def hint_at_other_scales(model: Any, data: TaskData) -> None:
     """Suggest another scale if all targets are positive and least squares predicts some of them to be negative."""
-    if not model.loss_.quadratic or model.target_ is not None or not np.all(data.y > 0):
-        return
-    if np.all(model._predictor_of_tasks(data) >= 0):
+    positive = model.loss_.quadratic and model.target_ is None and np.all(data.y > 0)
+    if not positive or np.all(model._predictor_of_tasks(data) >= 0):
         return
     log = "target_transform='log' or " if "target_transform" in model.get_params(deep=False) else ""
     warn(f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.")

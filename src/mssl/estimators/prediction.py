@@ -294,13 +294,7 @@ class MeanPredictor(RegressorMixin, TaskPredictor):
 
     @score_by_keyword
     def score(
-        self,
-        X: Any,
-        y: ArrayLike,
-        *,
-        tasks: Given = None,
-        sample_weight: Given = None,
-        offset: Given = None,
+        self, X: Any, y: ArrayLike, *, tasks: Given = None, sample_weight: Given = None, offset: Given = None
     ) -> float:
         """Share of explained deviance, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
 
@@ -582,9 +576,8 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
         return np.asarray(weights * factors[data.y.astype(int), data.task_of_row])
     if not hasattr(class_weight, "get"):
         raise refused("class_weight", class_weight, "allowed are 'balanced', or None or a dict of label → weight")
-    unknown = [label for label in class_weight if label not in classes.tolist()]
-    pair = np.asarray([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
-    if unknown or not np.all(np.isfinite(pair)) or np.any(pair <= 0):
-        allowed = f"give numbers above 0 for the labels {listing(classes.tolist())}"
-        raise refused("class_weight", class_weight, allowed)
+    labels = classes.tolist()
+    pair = np.asarray([float(class_weight.get(label, 1.0)) for label in labels])
+    if not (set(class_weight) <= set(labels) and np.all(np.isfinite(pair)) and np.all(pair > 0)):
+        raise refused("class_weight", class_weight, f"give numbers above 0 for the labels {listing(labels)}")
     return np.asarray(weights * pair[data.y.astype(int)])

@@ -44,7 +44,7 @@ from mssl.data.inputs import is_missing, read_labels
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps
-from mssl.estimators.spec import FitSpec, shallow_copy
+from mssl.estimators.spec import FitSpec, Weights, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.judge.held_out import AUC, CERTIFIED, SCORE, ScoreTable, mean_by_task, no_gain_left
 from mssl.judge.parallel import Workers
@@ -115,10 +115,6 @@ class Dataset:
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
             tau /= known.unit**2  # The user gives it in the targets' units.
         return replace(known, mean_variance=tau, settings=settings)
-
-
-Weights = tuple[Array, Array, Array]
-"""Weights, intercepts and mean weights of a fit, in the user's units."""
 
 
 class PathPoint(NamedTuple):
