@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any
 
 _EVERY = 10.0  # Seconds between two lines: fewer lines keep logs short, more of them show progress earlier.
@@ -52,9 +51,7 @@ class Progress:
             self._teller.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         if self._bars is not None:
             self._bars.stop()
         self._ended.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -83,17 +84,12 @@ class BestMember(_Baseline):
     """
 
     def _learn(self, data: TaskData) -> Array | None:
-        members = dense(data.X)
-        weights = data.row_weights
-        coef = np.zeros((data.n_tasks, data.n_features), data.dtype)
-        self.member_ = np.empty(data.n_tasks, dtype=np.int64)
-        for k in range(data.n_tasks):
-            rows = slice(data.offsets[k], data.offsets[k + 1])
-            block = members if data.shared else members[rows]
-            errors = weights[rows] @ (block - data.y[rows, None]) ** 2
-            self.member_[k] = int(np.argmin(errors))
-            coef[k, self.member_[k]] = 1.0
-        return coef
+        members, weights, errors = dense(data.X), data.row_weights, []
+        for begin, end in pairwise(data.offsets):
+            own = members if data.shared else members[begin:end]
+            errors.append(weights[begin:end] @ (own - data.y[begin:end, None]) ** 2)
+        self.member_ = np.argmin(errors, axis=1)
+        return np.eye(data.n_features, dtype=data.dtype)[self.member_]
 
 
 class Climatology(_Baseline):
@@ -134,12 +130,11 @@ class Climatology(_Baseline):
     def _learn(self, data: TaskData) -> Array | None:
         labels = dense(data.X[:, [self._place()]]).ravel()
         labels = np.tile(labels, data.n_tasks) if data.shared else labels
-        weights = data.row_weights
         self.seasons_, season = np.unique(labels, return_inverse=True)
-        shape = (data.n_tasks, len(self.seasons_))
-        sums, totals = np.zeros(shape), np.zeros(shape)
-        np.add.at(sums, (data.task_of_row, season), weights * data.y)
-        np.add.at(totals, (data.task_of_row, season), weights)
+        shape = data.n_tasks, len(self.seasons_)
+        cell = np.ravel_multi_index((data.task_of_row, season), shape)
+        weights = data.row_weights
+        sums, totals = (np.bincount(cell, w, np.prod(shape)).reshape(shape) for w in (weights * data.y, weights))
         self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
         return None

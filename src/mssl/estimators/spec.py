@@ -362,14 +362,12 @@ class LaterErrors(Later[dict[str, Any]]):
         grams = np.stack([loss.product(np.tile(row, (K, 1))) for row in np.eye(d)], axis=1)
         grams *= self.scale[:, None, None]
         structure, step, mean_variance = self.prior
-        H = np.kron(replace(structure.couple(step, mean_variance), ridge=self.ridge).dense(), np.eye(d))
-        for k in range(K):
-            H[k * d : (k + 1) * d, k * d : (k + 1) * d] += grams[k]
+        coupling = replace(structure.couple(step, mean_variance), ridge=self.ridge).dense()
+        H = np.kron(coupling, np.eye(d)) + linalg.block_diag(*grams)
         try:
             inverse = linalg.cho_solve(linalg.cho_factor(H), np.eye(K * d))
         except linalg.LinAlgError:
             return dict.fromkeys(["std", "dof", *self.others])
-        own = [inverse[k * d : (k + 1) * d, k * d : (k + 1) * d] for k in range(K)]
-        dof = [np.sum(grams[k] * own[k]) for k in range(K)]
+        dof = np.einsum("kij,kikj->k", grams, inverse.reshape(K, d, K, d))
         std = np.sqrt(np.diag(inverse).reshape(K, d)) * self.units
-        return {"std": std, "dof": np.asarray(dof), **self.others}
+        return {"std": std, "dof": dof, **self.others}
