@@ -167,20 +167,11 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
     with suppress(AttributeError, MSSLError):
         model.graph_.test_overall()
         relations = model.graph_.relations()
-    return Summary(
-        type(model).__name__,
-        _facts(model, fitted),
-        fitted.tasks_,
-        fitted.features_,
-        fitted.coef_,
-        std,
-        lower,
-        upper,
-        level,
-        relations,
-        notes,
-        feature_spreads(fitted, fitted.coef_.shape[1]),
-    )
+    spreads = feature_spreads(fitted, fitted.coef_.shape[1])
+    names = {"tasks": fitted.tasks_, "features": fitted.features_, "spreads": spreads}
+    weights = {"estimate": fitted.coef_, "std_error": std, "lower": lower, "upper": upper, "level": level}
+    facts = _facts(model, fitted)
+    return Summary(type(model).__name__, facts, **names, **weights, relations=relations, notes=notes)
 
 
 def last_step(model: Any) -> Any:
