@@ -214,6 +214,15 @@ def test_threshold_keeps_what_is_strong_and_sure():
         TaskGraph.from_edges([("a", "b")]).threshold(min_confidence=0.5)
 
 
+@pytest.mark.parametrize("K", [4, 2100])  # dense and sparse matrices
+def test_edges_below_the_threshold_lose_their_confidence(K):
+    graph = TaskGraph.from_edges([(0, 1, 0.5, 0.4), (1, 2, -0.3, 0.95), (2, 3, 0.1, 1.0)], range(K))
+    kept = graph.threshold(0.2)
+    assert [edge.confidence for edge in kept.support()] == [0.4, 0.95]
+    assert kept.confidence[2, 3] == 0
+    assert kept.confidence.sum() == pytest.approx(2 * (0.4 + 0.95))
+
+
 @FEW
 @given(graphs(), st.integers(0, 2**32 - 1))
 def test_compare_counts_as_by_hand(graph, seed):

@@ -247,8 +247,6 @@ def graph(
     found: Any = whole
     if show == "support":
         found = whole.threshold(min_weight, min_confidence)
-        if found.confidence is not None and found.n_edges < whole.n_edges:  # Removed edges get the confidence 0.
-            found = replace(found, confidence=np.where(whole.adjacency & ~found.adjacency, 0.0, whole.confidence))
     elif kind != "csv":
         found = whole.selected(fdr, show, fdr_method)
     else:

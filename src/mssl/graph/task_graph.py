@@ -457,7 +457,10 @@ class TaskGraph:
         return TaskGraph(names, adjacency, weights, confidence, places, evidence, self.false_edges)
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> TaskGraph:
-        """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``."""
+        """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``.
+
+        Other edges have the confidence 0 in the result.
+        """
         check_number("min_weight", min_weight, low=0)
         check_number("min_confidence", min_confidence, low=0)
         if min_confidence > 0 and self.confidence is None:
@@ -468,7 +471,11 @@ class TaskGraph:
         if self.confidence is not None:
             keep &= entries_at(self.confidence, i, j) >= min_confidence
         pairs = np.column_stack([i, j])[keep]
-        return replace(self, adjacency=pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self)))
+        kept = pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self))
+        confidence = self.confidence
+        if confidence is not None:
+            confidence = confidence - confidence * (1.0 * self.adjacency - 1.0 * kept)
+        return replace(self, adjacency=kept, confidence=confidence)
 
     def compare(self, other: TaskGraph | ArrayLike) -> GraphComparison:
         """Compare the edges with those of a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
