@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import IO, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import click
-import numpy as np
 
 from mssl._typing import Json
 from mssl.exceptions import DatasetError, require
@@ -26,15 +24,8 @@ from mssl.graph.tables import text_table
 
 def plain(value: object) -> object:
     """Return a value in a form that JSON allows: numbers, text and lists; numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(key): plain(content) for key, content in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    text = json.dumps(value, default=lambda other: other.tolist() if hasattr(other, "tolist") else str(other))
+    return json.loads(text, parse_constant=lambda name: None)  # The constants are NaN, Infinity and -Infinity.
 
 
 def json_text(document: object, *, ascii_only: bool = False) -> str:

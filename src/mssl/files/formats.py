@@ -19,7 +19,7 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -427,11 +427,9 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """Open a UTF-8 text file that is written atomically, and gzipped if its name ends in ``.gz``."""
-    with ExitStack() as whole:
-        content: Any = whole.enter_context(atomic(path))
-        if Path(path).suffix.lower() == ".gz":
-            # Without a name and a time in the header the same rows give the same bytes.
-            content = whole.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
+    packed = Path(path).suffix.lower() == ".gz"
+    # Without a name and a time in the header of a gzipped file the same rows give the same bytes.
+    with atomic(path) as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else nullcontext(raw) as content:
         text = io.TextIOWrapper(content, "utf-8", "backslashreplace", newline="")
         yield text
         text.detach()  # This flushes and keeps the underlying file open.
