@@ -16,6 +16,7 @@ from mssl._validation import warn
 from mssl.cli import _options as cli
 from mssl.cli._tables import column_labels
 from mssl.data.encoding import ColumnSchema, FeatureEncoder, Features
+from mssl.data.inputs import locate_tasks
 from mssl.exceptions import DataError, ModelFileError
 from mssl.files import formats, models, tables
 from mssl.graph.export import safe_cells
@@ -155,14 +156,12 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
 
 def _given(fitted: Any, encoded: Any, occasions: Index, targets: Array, column: str) -> Json:
     """Return predictions given the known targets of the same occasion, and their standard deviations."""
-    places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
-    k = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64)
-    i = occasions[encoded.rows]
-    if len(k) and np.bincount(i * len(places) + k).max() > 1:
+    i, k, K = occasions[encoded.rows], locate_tasks(encoded.tasks, fitted.tasks_), len(fitted.tasks_)
+    if len(k) and np.bincount(i * K + k).max() > 1:
         raise DataError(
             f"Column {column!r} has the same value in several rows of one task; give each occasion its own."
         )
-    shape = (int(occasions.max(initial=-1)) + 1, len(places))
+    shape = (int(occasions.max(initial=-1)) + 1, K)
 
     def aligned(values: Array, missing: float) -> Array:
         whole = np.full((*shape, *values.shape[1:]), missing)

@@ -26,7 +26,7 @@ from mssl.data.encoding import (
     numbers_of,
     reject_mixed,
 )
-from mssl.data.inputs import CodedTasks, listing
+from mssl.data.inputs import CodedTasks, listing, number_tasks
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.files.formats import MISSING_TEXT, Table, read_table, release_memory
 
@@ -253,10 +253,8 @@ def read_task_column(column: ColumnValues, name: str) -> CodedTasks:
             f"Column {name!r} holds a task name of {longest} characters; at most {_LONGEST_TASK} are allowed. "
             "Shorten it."
         )
-    used = np.flatnonzero(np.bincount(codes, minlength=len(levels)))
-    place = np.empty(len(levels), dtype=np.int32)
-    tasks, place[used] = np.unique(np.asarray(levels)[used], return_inverse=True)
-    return CodedTasks(tasks, place[codes])
+    tasks, of_row = number_tasks(CodedTasks(np.asarray(levels), codes))
+    return CodedTasks(tasks, of_row.astype(np.int32))
 
 
 def blank_twins(names: Sequence[str]) -> list[list[str]]:
