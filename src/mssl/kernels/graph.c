@@ -3,8 +3,6 @@
 
 #include "dense.h"
 
-#define DELAYED 8         /* columns of W that are written together, one cache line per row */
-#define DELAY_FROM 96     /* least number of variables for which writing columns together is faster */
 #define DENSE_UP_TO 64    /* largest number of variables for which the scaled S and L are stored; otherwise columns are scaled on use */
 #define PASSES 100        /* limit of passes over the variables of a column */
 #define MOST_PASSES 2000  /* limit of passes if W would otherwise become indefinite */
@@ -20,9 +18,8 @@
 #define LOOK 50           /* sweeps after which large problems compute the gap: far from the optimum their estimate is too large */
 #define MOST_FACE 160     /* largest number of entries of Omega for which Newton steps are faster */
 #define NEWTON_STEPS 8
-#define POLISHED 5e-13     /* with a gap per variable up to this, Omega has six digits without a Newton step */
-#define MOST_PRODUCTS 12   /* limit of products for the system of that step */
-#define ENOUGH_LEFT 1e-5   /* share of its squared residual at which the system counts as solved */
+#define POLISHED 5e-13    /* gap per variable at which Omega has six digits */
+#define POLISHING 4       /* limit of sweeps for these digits, after which the gap falls by factors of 1e3 to 1e10. Each costs a sweep */
 #define SMALL 400         /* largest number of variables for which a factorisation costs less than the wide bound of a distant point */
 #define NEAR 0.2          /* relative distance of the dual point beyond which a point is distant: a larger one saves factorisations, */
 #define NEAR_LARGE 0.8    /* but gives wider bounds. This one is for more variables */
@@ -175,10 +172,8 @@ static void lasso_active(const double *G, int64_t m, const double *c, const doub
     }
 }
 
-/* Solve the lasso of column j given W, columns [from, j) of which are pending. On return g = W beta_j.
-   Returns 1 - g'beta, the Schur complement. */
-static double solve_column(state *s, int64_t j, int64_t from, const double *restrict Sj, const double *restrict Lj, double tol,
-                           int64_t max_passes) {
+/* Solve the lasso of column j given W. On return g = W beta_j. Returns 1 - g'beta, the Schur complement. */
+static double solve_column(state *s, int64_t j, const double *restrict Sj, const double *restrict Lj, double tol, int64_t max_passes) {
     const int64_t m = s->m;
     double *g = s->vectors, *beta = g + m, *c = beta + m, *lam = c + m, *b = lam + m, *q = b + m;
     int64_t *active = s->active, *face = active + m;
@@ -189,12 +184,6 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
     for (int64_t a = 0; a < n; a++) active[a] = index[a];
     for (int64_t a = 0; a < n; a++) beta[active[a]] = value[a];
     add_some_rows(value, active, n, s->W, m, g);
-    for (int64_t k = from; k < j; k++) {  /* the share of the pending columns, which the rows do not contain yet */
-        double total = 0.0;
-        const double *row = s->W + k * m;
-        for (int64_t a = 0; a < n; a++) total += value[a] * row[active[a]];
-        g[k] = total;
-    }
     for (int64_t round = 0; round < ROUNDS; round++) {
         int violated = round == 0;
         n = 0;
@@ -212,12 +201,7 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
             const int64_t k = active[a];
             c[a] = Sj[k], lam[a] = Lj[k], b[a] = beta[k], q[a] = g[k];
             const double *row = s->W + k * m;
-            for (int64_t e = 0; e <= a; e++) {
-                const int64_t l = active[e];
-                const double w = l >= from && l < j ? s->W[l * m + k] : row[l];
-                G[a * n + e] = w;
-                G[e * n + a] = w;
-            }
+            for (int64_t e = 0; e <= a; e++) G[a * n + e] = G[e * n + a] = row[active[e]];
         }
         lasso_active(G, n, c, lam, b, q, tol, max_passes, G + n * n, face);
         int64_t moved = 0;
@@ -232,12 +216,6 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
         }
         if (moved == 0) break;
         add_some_rows(c, face, moved, s->W, m, g);
-        for (int64_t k = from; k < j; k++) {
-            double total = 0.0;
-            const double *row = s->W + k * m;
-            for (int64_t a = 0; a < m; a++) total += row[a] * beta[a];
-            g[k] = total;
-        }
     }
     double schur = 1.0;
     n = 0;
@@ -252,71 +230,48 @@ static double solve_column(state *s, int64_t j, int64_t from, const double *rest
     return schur;
 }
 
-/* Clip g into the box and write it as row j of W, and as its column unless the column is written later with its batch.
-   Returns the squared change weighted by the diagonal; it is negative if W is no longer positive definite. */
-static double store_column(state *s, int64_t j, int64_t from, const double *restrict Sj, const double *restrict Lj, int delay) {
+/* Clip g into the box and write it as row and column j of W. Returns the squared change weighted by the diagonal; it is negative if W is
+   no longer positive definite. */
+static double store_column(state *s, int64_t j, const double *restrict Sj, const double *restrict Lj) {
     const int64_t m = s->m;
-    double *restrict g = s->vectors, *restrict row = s->W + j * m;
+    double *restrict g = s->vectors, *restrict row = s->W + j * m, change = 0.0, peak = 0.0;
     const double *restrict diagonal = s->diagonal;
-    double change = 0.0, peak = 0.0;
-    for (int64_t k = from; k < j; k++) row[k] = s->W[k * m + j];
-    g[j] = 0.0;
+    g[j] = row[j] = 0.0;
     for (int64_t i = 0; i < m; i++) {
         double w = clipped(g[i], Sj[i], Lj[i]);
         w = fabs(w) < MSSL_TINY ? 0.0 : w;
         w = i == j ? 0.0 : w;
         peak = most(peak, fabs(w));
-        const double step = i == j ? 0.0 : w - row[i];
-        change += step * step * diagonal[i];
+        change += (w - row[i]) * (w - row[i]) * diagonal[i];
         g[i] = w;
     }
     if (!(peak < 1.0)) return -1.0;
     if (change > 0.0) {
         memcpy(row, g, (size_t)m * sizeof(double));
-        row[j] = 1.0;
-        if (!delay) {
-            for (int64_t i = 0; i < m; i++) s->W[i * m + j] = row[i];
-        } else {
-            for (int64_t k = from; k < j; k++) s->W[k * m + j] = g[k];
-        }
+        for (int64_t i = 0; i < m; i++) s->W[i * m + j] = g[i];
     }
+    row[j] = 1.0;
     return change * diagonal[j];
-}
-
-/* Write the pending columns [from, to) of W from its rows. */
-static void write_columns(state *s, int64_t from, int64_t to) {
-    const int64_t m = s->m;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t k = from; k < to; k++) s->W[i * m + k] = s->W[k * m + i];
 }
 
 /* Dual block coordinate descent until the estimated remaining ascent is at most target; *made gets the number of sweeps. MSSL_BROKE if W
    is no longer positive definite. */
 static int64_t sweep_columns(state *s, double target, int64_t max_sweeps, mssl_watch *watch, int64_t *made) {
     const int64_t m = s->m;
-    const int delay = m >= DELAY_FROM;
     memset(s->vectors, 0, (size_t)(8 * m) * sizeof(double));
     for (*made = 0; *made < max_sweeps;) {
         double ascent = 0.0;
-        int64_t from = 0;
         for (int64_t j = 0; j < m; j++) {
-            if (!delay) from = j;
             const double *Sj, *Lj;
             load_row(s, j, &Sj, &Lj);
-            double schur = solve_column(s, j, from, Sj, Lj, s->column_tol, PASSES);
-            if (!(schur > 1e-14)) {
-                schur = solve_column(s, j, from, Sj, Lj, 1e-10, MOST_PASSES);
-                if (!(schur > 1e-14)) return MSSL_BROKE;
-            }
+            double schur = solve_column(s, j, Sj, Lj, s->column_tol, PASSES);
+            if (!(schur > 1e-14)) schur = solve_column(s, j, Sj, Lj, 1e-10, MOST_PASSES);
+            if (!(schur > 1e-14)) return MSSL_BROKE;
             s->diagonal[j] = 1.0 / schur;
-            const double change = store_column(s, j, from, Sj, Lj, delay);
+            const double change = store_column(s, j, Sj, Lj);
             if (change < 0.0) return MSSL_BROKE;
             ascent += change;
-            if (delay && (j + 1 - from == DELAYED || j + 1 == m)) {
-                write_columns(s, from, j + 1);
-                from = j + 1;
-                if (mssl_stopped(watch)) return MSSL_STOPPED;
-            }
+            if (j % 16 == 15 && mssl_stopped(watch)) return MSSL_STOPPED;
         }
         ++*made;
         const double ratio = s->before < INFINITY ? least(ascent / s->before, 0.99) : 0.1;
@@ -832,132 +787,25 @@ static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double ta
     return MSSL_LIMIT;
 }
 
-/* out = Sigma D Sigma on the support, D and out being values of the compressed rows. T, U: m x m. */
-static void support_product(const state *s, const double *Sigma, const double *D, double *T, double *U, double *out) {
-    const int64_t m = s->m;
-    int64_t *cols = s->active;
-    memset(T, 0, (size_t)(m * m) * sizeof(double));
-    for (int64_t i = 0; i < m; i++) {
-        const int64_t first = s->starts[i], n = s->starts[i + 1] - first;
-        for (int64_t a = 0; a < n; a++) cols[a] = s->columns[first + a];
-        add_some_rows(D + first, cols, n, Sigma, m, T + i * m);
-    }
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < m; j++) U[j * m + i] = T[i * m + j];
-    int64_t *next = s->active + m; /* where the entry across the diagonal is: rows come in order, and so do their columns */
-    memcpy(next, s->starts, (size_t)m * sizeof(int64_t));
-    for (int64_t i = 0; i < m; i++) {
-        const double *restrict row = U + i * m;
-        for (int64_t a = next[i]; a < s->starts[i + 1]; a++) {
-            const int64_t j = s->columns[a];
-            const double *restrict other = Sigma + j * m;
-            double total = 0.0;
-            for (int64_t k = 0; k < m; k++) total += row[k] * other[k];
-            out[a] = total;
-            if (j > i) out[next[j]++] = total;
-        }
-    }
-}
-
-/* Newton's direction on the support of Omega, Sigma D Sigma = S + L sign(Omega) - Sigma there, by conjugate gradients; returns the
-   decrement. room: 5 values for each entry of Omega. */
-static double support_direction(const state *s, const double *Sigma, double *T, double *U, double *room, double *D) {
-    const int64_t m = s->m, n = s->starts[m];
-    double *G = room, *R = G + n, *E = R + n, *P = E + n, *Q = P + n, size = 0.0, first;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
-            const int64_t j = s->columns[a];
-            const double shared = Sigma[i * m + j], own = Sigma[i * m + i] * Sigma[j * m + j];
-            G[a] = moment(s, i, j) + (i == j ? 0.0 : copysign(price(s, i, j), s->entries[a])) - shared;
-            E[a] = 1.0 / (i == j ? own : own + shared * shared);
-            R[a] = G[a], D[a] = 0.0, P[a] = E[a] * R[a];
-            size += R[a] * P[a];
-        }
-    first = size;
-    for (int step = 0; step < MOST_PRODUCTS && size > ENOUGH_LEFT * first; step++) {
-        support_product(s, Sigma, P, T, U, Q);
-        double curved = 0.0, next = 0.0;
-        for (int64_t a = 0; a < n; a++) curved += P[a] * Q[a];
-        if (!(curved > 0.0)) break;
-        const double t = size / curved;
-        for (int64_t a = 0; a < n; a++) {
-            D[a] += t * P[a], R[a] -= t * Q[a];
-            next += R[a] * E[a] * R[a];
-        }
-        for (int64_t a = 0; a < n; a++) P[a] = E[a] * R[a] + next / size * P[a];
-        size = next;
-    }
-    double total = 0.0;
-    for (int64_t a = 0; a < n; a++) total += G[a] * D[a];
-    return sqrt(most(total, 0.0));
-}
-
-/* One Newton step on the support from a certified point, kept where the gap falls by it: values are known to the gap, parameters
-   to its root. Edges stay what the descent found: a step that would pass a zero is not made. */
-static void polish(state *s, double *Sigma, face *f, point *at) {
-    const int64_t m = s->m;
-    double *Omega = s->omega, *Z = s->gram + 2 * m * m, *dual = s->factor, *D = f->F;
-    if (!(support_direction(s, Sigma, Z, dual, f->H, D) < 0.25)) return;
-    memset(Omega, 0, (size_t)(m * m) * sizeof(double));
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
-            const double w = s->entries[a] - D[a];
-            if (w * s->entries[a] <= 0.0) return;
-            Omega[i * m + s->columns[a]] = w;
-        }
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < i; j++) Omega[i * m + j] = Omega[j * m + i] = 0.5 * (Omega[i * m + j] + Omega[j * m + i]);
-    const double moved = factor(Omega, m, dual);
-    if (isnan(moved)) return;
-    invert(dual, m, Z);
-    double terms;
-    const point better = certify_dense(s, Omega, Z, moved, NEAR_LARGE, dual, &terms);
-    if (better.gap < at->gap) {
-        *at = better;
-        memcpy(Sigma, Z, (size_t)(m * m) * sizeof(double));
-        memcpy(s->W, dual, (size_t)(m * m) * sizeof(double));
-    } else {
-        assemble(s);
-    }
-}
-
-/* The digits of the parameters: a Newton step on the support, and where that was not enough (edges come or go by it) others over
-   a face that may change. What these leave undone is taken back. */
-static void refine(state *s, double *Sigma, face *f, point *at) {
-    const int64_t m = s->m;
-    const double goal = POLISHED * (double)m;
-    if (at->gap > goal) polish(s, Sigma, f, at);
-    if (at->gap <= goal) return;
-    point better = *at;
-    scatter(s, s->omega);
-    memcpy(s->value, s->omega, (size_t)(m * m) * sizeof(double)); /* the regressions have served */
-    if (newton(s, s->omega, Sigma, f, goal, NEAR_ENOUGH, &better) == MSSL_DONE) {
-        *at = better;
-    } else {
-        compress(s, s->value);
-        factor(s->value, m, s->factor);
-        invert(s->factor, m, Sigma);
-    }
-}
-
 /* Descend until the gap is at most target; *done counts the sweeps. Sigma gets the inverse; Omega stays in compressed rows. */
 static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t digits, const mssl_lapack *lapack, mssl_watch *watch,
                            face *f, double *Sigma, point *at, int64_t *done) {
     const int64_t m = s->m;
-    double accuracy = most(STOP * target, 1e-28);
+    double accuracy = most(STOP * target, 1e-28), fine = least(accuracy, STOP * POLISHED * (double)m);
     s->before = INFINITY;
     while (*done < max_sweeps && accuracy > 1e-30) {
         const int small = m <= DENSE_UP_TO, quick = small && *done < NEWTON_SWEEPS;
         const int64_t left = max_sweeps - *done, look = quick ? BURST : LOOK, burst = left < look ? left : look;
         int64_t made;
-        const int64_t ended = sweep_columns(s, accuracy, burst, watch, &made);
+        int64_t ended = sweep_columns(s, accuracy, burst, watch, &made), more = 0;
+        if (ended == MSSL_DONE && small && digits && made < burst && s->before > fine)
+            ended = sweep_columns(s, fine, POLISHING, watch, &more);
         if (ended != MSSL_DONE) return ended;
-        *done += made;
+        *done += made + more;
         assemble(s);
         *at = certify(s, lapack);
         if (at->gap <= target) {
             inverse(s, Sigma, lapack);
-            if (small && digits) refine(s, Sigma, f, at);
             return MSSL_DONE;
         }
         if (quick && made == burst && !isnan(at->log_determinant)) {

@@ -195,7 +195,7 @@ int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, c
    the gaps is at most tol max(1, |p + log det of the scaling|). The start is warm_Omega and its inverse (or a dual point) if they are
    not NULL. Newton steps help if few variables are ill-conditioned. The certificate uses the dual point W of the descent, with the
    entries of the support set to S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r, the gap is at most
-   1/2 |E|^2 / (1 - r). The error of Omega is about the square root of the gap; with `digits`, Newton steps at the end give six digits if
+   1/2 |E|^2 / (1 - r). The error of Omega is about the square root of the gap; with `digits`, a few more sweeps give up to six digits if
    there are few variables. Omega, its inverse Sigma, the dual point and the labels of components are written. answer: gap, objective,
    log det Omega, number of sweeps, smallest and largest entry of the diagonal of Omega. With MSSL_LIMIT the gap is infinite if there is
    no result; with MSSL_UNBOUNDED the first number is the variable. */
