@@ -502,7 +502,7 @@ def test_a_tolerance_below_rounding_is_reported_as_such():
 def test_descent_that_breaks_down_falls_back_on_admm(monkeypatch):
     S = covariance(10, 30)
     expected = graphical_lasso(S, 0.1, tol=1e-8)
-    broke = (kernels.BROKE, np.zeros((3, 10, 10)), np.zeros(10, np.int64), (np.inf, 0.0, 0.0, 7.0, 0.0, 0.0))
+    broke = (kernels.BROKE, np.zeros((3, 10, 10)), np.zeros(10, np.int64), (np.inf, 0.0, 0.0, 7.0))
     monkeypatch.setattr(kernels, "graph_lasso", lambda *_, **__: broke)
     rescued = graphical_lasso(S, 0.1, tol=1e-8, max_iter=5000)
     assert_sound(rescued, 1e-8)

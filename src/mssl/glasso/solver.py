@@ -402,21 +402,14 @@ def _descend(
 def _compiled(
     problem: Problem, tol: float, max_iter: int, warm: tuple[Array, Array] | None, digits: bool
 ) -> GraphicalLassoResult:
-    """The result of compiled calls. If they fail, it is the inverse of the diagonal without a gap."""
-    accuracy = tol
-    for _ in range(3):
-        ended, answers, labels, facts = kernels.graph_lasso(*problem, accuracy, max_iter, warm, digits=digits)
-        gap, objective, log_determinant, sweeps, least, largest = facts
-        if ended == kernels.UNBOUNDED:
-            raise _no_variance(int(gap))
-        if not (gap < np.inf and least > 0 and largest < np.inf):
-            return replace(_diagonal(problem), n_iter=int(sweeps), components=labels)
-        size = max(1.0, abs(objective))
-        status = _CONVERGED if gap <= tol * size else GlassoStatus.MAX_ITER
-        if ended != kernels.DONE or status is _CONVERGED:
-            break
-        # The accuracy was relative to an objective of another size, so the tolerance is adapted.
-        warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * size / gap
+    """The result of the compiled solver. If it fails, it is the inverse of the diagonal without a gap."""
+    ended, answers, labels, facts = kernels.graph_lasso(*problem, tol, max_iter, warm, digits=digits)
+    gap, objective, log_determinant, sweeps = facts
+    if ended == kernels.UNBOUNDED:
+        raise _no_variance(int(gap))
+    if gap == np.inf:
+        return replace(_diagonal(problem), n_iter=int(sweeps), components=labels)
+    status = _CONVERGED if ended == kernels.DONE else GlassoStatus.MAX_ITER
     bounds = (gap, objective, status, int(sweeps), labels, log_determinant)
     return GraphicalLassoResult(answers[0], answers[1], *bounds, answers[2])
 

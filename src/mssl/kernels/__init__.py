@@ -383,9 +383,9 @@ def graph_lasso(
     more accurate than the gap requires, if that is cheap.
 
     The function returns the status; Ω, its inverse and a dual point (3, p, p); the components; and gap, objective,
-    log det Ω, number of sweeps, smallest and largest entry of the diagonal of Ω.
+    log det Ω and number of sweeps.
     """
-    p, answers, facts = len(S), np.empty((3, *S.shape)), np.zeros(6)
+    p, answers, facts = len(S), np.empty((3, *S.shape)), np.zeros(4)
     labels, problem = np.zeros(p, dtype=np.int64), (p, S, alpha, weights, e, tol, max_sweeps, digits)
     status = _ended("graph_lasso", *problem, *(warm or (None, None)), *answers, labels, lapack(p), facts)
     return status, answers, labels, tuple(facts.tolist())

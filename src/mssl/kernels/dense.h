@@ -14,38 +14,35 @@ static inline double most(double a, double b) { return a > b ? a : b; }
 
 #define MSSL_TINY 1e-100 /* smaller covariances become 0, since products of two would be subnormal numbers, which are slow */
 
-/* out += sum_a x[a] * W[index[a]], rows of length p, four at a time. */
-static inline void add_some_rows(const double *restrict x, const int64_t *restrict index, int64_t n, const double *restrict W,
-                                 int64_t p, double *restrict out) {
+/* out += step * row. */
+static inline void add_row(double step, const double *restrict row, int64_t n, double *restrict out) {
+    for (int64_t i = 0; i < n; i++) out[i] += step * row[i];
+}
+
+/* Entry a of an index; without an index, a itself. */
+static inline int64_t at(const int64_t *index, int64_t a) { return index == NULL ? a : index[a]; }
+
+/* out += sum_a x[a] * (row index[a] of W), four rows at a time. Rows have m entries, each row begins `stride` after the one before. */
+static inline void add_rows(const double *restrict x, const int64_t *restrict index, int64_t n, const double *restrict W, int64_t stride,
+                            int64_t m, double *restrict out) {
     int64_t a = 0;
     for (; a + 4 <= n; a += 4) {
         const double x0 = x[a], x1 = x[a + 1], x2 = x[a + 2], x3 = x[a + 3];
-        const double *restrict w0 = W + index[a] * p, *restrict w1 = W + index[a + 1] * p;
-        const double *restrict w2 = W + index[a + 2] * p, *restrict w3 = W + index[a + 3] * p;
-        for (int64_t i = 0; i < p; i++) out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i];
+        const double *restrict w0 = W + at(index, a) * stride, *restrict w1 = W + at(index, a + 1) * stride;
+        const double *restrict w2 = W + at(index, a + 2) * stride, *restrict w3 = W + at(index, a + 3) * stride;
+        for (int64_t i = 0; i < m; i++) out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i];
     }
-    for (; a < n; a++) {
-        const double x0 = x[a];
-        const double *restrict w0 = W + index[a] * p;
-        for (int64_t i = 0; i < p; i++) out[i] += x0 * w0[i];
-    }
+    for (; a < n; a++) add_row(x[a], W + at(index, a) * stride, m, out);
 }
 
-/* out[i] += sum_k x[k] * B[k * stride + i], i < m: four rows at a time. */
-static inline void add_rows(const double *restrict x, const double *restrict B, int64_t n, int64_t stride, int64_t m,
-                            double *restrict out) {
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        const double x0 = x[k], x1 = x[k + 1], x2 = x[k + 2], x3 = x[k + 3];
-        const double *restrict b0 = B + k * stride, *restrict b1 = b0 + stride, *restrict b2 = b1 + stride,
-                     *restrict b3 = b2 + stride;
-        for (int64_t i = 0; i < m; i++) out[i] += x0 * b0[i] + x1 * b1[i] + x2 * b2[i] + x3 * b3[i];
+/* out += sum_{l != k} C_kl (row l of D); returns C_kk, of the compressed rows alone. */
+static inline double add_neighbours(const mssl_coupling *C, int64_t k, const double *D, int64_t n, double *out) {
+    double own = 0.0;
+    for (int64_t p = C->starts[k]; p < C->starts[k + 1]; p++) {
+        if (C->columns[p] == k) own = C->values[p];
+        else add_row(C->values[p], D + C->columns[p] * n, n, out);
     }
-    for (; k < n; k++) {
-        const double x0 = x[k];
-        const double *restrict b0 = B + k * stride;
-        for (int64_t i = 0; i < m; i++) out[i] += x0 * b0[i];
-    }
+    return own;
 }
 
 /* A = R'R: the factor into the upper triangle of R, -R' below it; log det A, or NaN if A is not positive definite.
@@ -55,7 +52,7 @@ static inline double factor(const double *A, int64_t p, double *R) {
     for (int64_t i = 0; i < p; i++) {
         double *row = R + i * p;
         for (int64_t j = i; j < p; j++) row[j] = A[j * p + i];
-        add_rows(row, R + i, i, p, p - i, row + i); /* row holds -R[0..i, i] in its first i entries */
+        add_rows(row, NULL, i, R + i, p, p - i, row + i); /* row holds -R[0..i, i] in its first i entries */
         const double x = row[i];
         if (!(x > 0.0)) return NAN;
         total += log(x);
@@ -88,7 +85,7 @@ static inline void invert(double *R, int64_t p, double *out) {
     for (int64_t i = 0; i < p; i++) {
         double *row = out + i * p, square = 0.0;
         memset(row, 0, (size_t)i * sizeof(double));
-        add_rows(row + i, R + i * p, p - i, p, i, row);
+        add_rows(row + i, NULL, p - i, R + i * p, p, i, row);
         for (int64_t k = i; k < p; k++) square += row[k] * row[k];
         row[i] = square;
     }
@@ -150,11 +147,9 @@ static inline double face_step(const double *G, int64_t d, double s, double own,
     }
     for (int64_t a = 0; a < n; a++) {
         const int64_t j = active[a];
-        double move = a == blocking ? -w[j] : length * step[a];
+        const double move = a == blocking ? -w[j] : length * step[a];
         w[j] += move;
-        move *= s;
-        const double *restrict row = G + j * d;
-        for (int64_t i = 0; i < d; i++) hw[i] += move * row[i];
+        add_row(s * move, G + j * d, d, hw);
     }
     return length * (1.0 - 0.5 * length) * along;
 }

@@ -51,7 +51,7 @@ static double couple(int64_t K, const double *P, double tau, double *u) {
 static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const double *W, double *mean) {
     memset(mean, 0, (size_t)d * sizeof(double));
     if (rho == 0.0) return;
-    add_rows(u, W, K, d, d, mean);
+    add_rows(u, NULL, K, W, d, d, mean);
     for (int64_t j = 0; j < d; j++) mean[j] *= rho;
 }
 
@@ -163,19 +163,10 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
                   spot *p) {
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->is.value / weight));
     const double *Omega = p->is.known ? p->Omega : NULL, *Sigma = p->is.known ? p->Sigma : NULL;
-    double accuracy = goal, answer[6];
-    for (int attempt = 0;; attempt++) {
-        if (attempt == 3) return 0;
-        /* Each attempt starts at the result of the previous one and writes to another place. */
-        double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
-        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, Omega, Sigma, out,
-                                                inverse, r->dual, r->labels, lapack, answer, NULL);
-        if (ended != MSSL_DONE) return 0;
-        Omega = out, Sigma = inverse;
-        const double size = goal * most(1.0, fabs(answer[1]));
-        if (answer[0] <= size) break;
-        accuracy *= 0.5 * size / answer[0]; /* the accuracy was relative to an objective of another size */
-    }
+    double answer[4];
+    if (MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, goal, GRAPH_SWEEPS, 0, Omega, Sigma, r->Omega, r->Sigma, r->dual, r->labels,
+                          lapack, answer, NULL) != MSSL_DONE)
+        return 0;
     if (p->is.known) {
         const double before = penalised_trace(prior, K, S, p->Omega) - p->is.log_det;
         if (answer[1] > before) {
@@ -183,8 +174,8 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
             return 1;
         }
     }
-    memcpy(p->Omega, Omega, (size_t)(K * K) * sizeof(double));
-    memcpy(p->Sigma, Sigma, (size_t)(K * K) * sizeof(double));
+    memcpy(p->Omega, r->Omega, (size_t)(K * K) * sizeof(double));
+    memcpy(p->Sigma, r->Sigma, (size_t)(K * K) * sizeof(double));
     p->is.gap = weight * answer[0], p->is.value = weight * answer[1], p->is.log_det = answer[2], p->is.known = 1;
     return 1;
 }

@@ -20,6 +20,7 @@
 #define NEWTON_STEPS 8
 #define POLISHED 5e-13    /* gap per variable at which Omega has six digits */
 #define POLISHING 4       /* limit of sweeps for these digits, after which the gap falls by factors of 1e3 to 1e10. Each costs a sweep */
+#define ATTEMPTS 3        /* limit of solutions, each with a smaller tolerance than the one before, as the first one may miss the objective's */
 #define SMALL 400         /* largest number of variables for which a factorisation costs less than the wide bound of a distant point */
 #define NEAR 0.2          /* relative distance of the dual point beyond which a point is distant: a larger one saves factorisations, */
 #define NEAR_LARGE 0.8    /* but gives wider bounds. This one is for more variables */
@@ -58,7 +59,30 @@ typedef struct {
 
 static int64_t room_for(int64_t m) { return (m <= DENSE_UP_TO ? 12 : 10) * m * m + 22 * m + 64; }
 
-/* Lay out a component in the room. A component of all variables uses the space of the results as room until the end. */
+static inline double moment(const state *s, int64_t i, int64_t j) {
+    if (i == j) return 1.0;
+    if (s->filled) return s->S[i * s->m + j];
+    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
+    return s->whole[a * s->p + b] * (s->unit[i] * s->unit[j]);
+}
+
+static inline double price(const state *s, int64_t i, int64_t j) {
+    if (i == j) return 0.0;
+    if (s->filled) return s->L[i * s->m + j];
+    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
+    return (s->weights == NULL ? s->alpha : s->alpha * s->weights[a * s->p + b]) * (s->unit[i] * s->unit[j]);
+}
+
+/* Whether any edge has a price. */
+static int has_price(const state *s) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (price(s, i, j) > 0.0) return 1;
+    return 0;
+}
+
+/* Lay out a component in the room and store the scaled S and L of few variables. A component of all variables uses the space of the
+   results as room until the end. */
 static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Sigma) {
     const int64_t held = m <= DENSE_UP_TO ? m * m : 0;
     s->m = m;
@@ -85,32 +109,7 @@ static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Si
     s->starts = (int64_t *)room, room += m + 1;
     s->rank = (int64_t *)room, room += m;
     s->active = (int64_t *)room;
-}
-
-static inline double moment(const state *s, int64_t i, int64_t j) {
-    if (i == j) return 1.0;
-    if (s->filled) return s->S[i * s->m + j];
-    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
-    return s->whole[a * s->p + b] * (s->unit[i] * s->unit[j]);
-}
-
-static inline double price(const state *s, int64_t i, int64_t j) {
-    if (i == j) return 0.0;
-    if (s->filled) return s->L[i * s->m + j];
-    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
-    return (s->weights == NULL ? s->alpha : s->alpha * s->weights[a * s->p + b]) * (s->unit[i] * s->unit[j]);
-}
-
-/* Whether any edge has a price. */
-static int has_price(const state *s) {
-    for (int64_t i = 0; i < s->m; i++)
-        for (int64_t j = 0; j < i; j++)
-            if (price(s, i, j) > 0.0) return 1;
-    return 0;
-}
-
-static void fill_tables(state *s) {
-    const int64_t m = s->m;
+    if (m > DENSE_UP_TO) return;
     for (int64_t a = 0; a < m; a++)
         for (int64_t b = 0; b < m; b++) s->S[a * m + b] = moment(s, a, b), s->L[a * m + b] = price(s, a, b);
     s->filled = 1;
@@ -119,7 +118,7 @@ static void fill_tables(state *s) {
 /* Row j of the scaled S and L; they stay valid until the next call. */
 static void load_row(const state *s, int64_t j, const double **S, const double **L) {
     const int64_t m = s->m;
-    if (m <= DENSE_UP_TO) {
+    if (s->filled) {
         *S = s->S + j * m, *L = s->L + j * m;
         return;
     }
@@ -161,9 +160,7 @@ static void lasso_active(const double *G, int64_t m, const double *c, const doub
             const double step = new - old;
             if (step != 0.0) {
                 beta[a] = new;
-                const double *restrict row = G + a * m;
-                double *restrict out = q;
-                for (int64_t b = 0; b < m; b++) out[b] += step * row[b];
+                add_row(step, G + a * m, m, q);
                 change = most(change, fabs(step));
             }
         }
@@ -183,7 +180,7 @@ static double solve_column(state *s, int64_t j, const double *restrict Sj, const
     memset(g, 0, (size_t)m * sizeof(double));
     for (int64_t a = 0; a < n; a++) active[a] = index[a];
     for (int64_t a = 0; a < n; a++) beta[active[a]] = value[a];
-    add_some_rows(value, active, n, s->W, m, g);
+    add_rows(value, active, n, s->W, m, m, g);
     for (int64_t round = 0; round < ROUNDS; round++) {
         int violated = round == 0;
         n = 0;
@@ -215,7 +212,7 @@ static double solve_column(state *s, int64_t j, const double *restrict Sj, const
             }
         }
         if (moved == 0) break;
-        add_some_rows(c, face, moved, s->W, m, g);
+        add_rows(c, face, moved, s->W, m, m, g);
     }
     double schur = 1.0;
     n = 0;
@@ -285,26 +282,6 @@ static int64_t sweep_columns(state *s, double target, int64_t max_sweeps, mssl_w
 
 /* ---- Omega, its determinant and its inverse ---- */
 
-static double coefficient(const state *s, int64_t j, int64_t i) {
-    const int32_t *index = s->index + j * s->m;
-    int64_t low = 0, high = s->count[j];
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (index[middle] < i) low = middle + 1;
-        else high = middle;
-    }
-    return low < s->count[j] && index[low] == i ? s->value[j * s->m + low] : 0.0;
-}
-
-/* Entry (i, j) of Omega from the regressions; a penalised edge must be in the regressions of both ends. */
-static inline double entry(const state *s, int64_t j, int64_t i, double b_ji) {
-    const double b_ij = coefficient(s, i, j);
-    if (b_ij == 0.0 && price(s, j, i) > 0.0) return 0.0;
-    const double one = b_ji * s->diagonal[j], other = b_ij * s->diagonal[i]; /* the same order from both ends, for symmetry */
-    const volatile double low = j < i ? one : other, high = j < i ? other : one;
-    return -0.5 * (low + high);
-}
-
 /* Compressed rows from the dense Omega. */
 static void compress(state *s, const double *Omega) {
     const int64_t m = s->m;
@@ -317,42 +294,23 @@ static void compress(state *s, const double *Omega) {
     s->starts[m] = n;
 }
 
-/* Omega in compressed rows, columns in order. Free edges may be in only one of the two regressions. */
+/* Omega from the regressions, dense and in compressed rows. A penalised edge must be in the regressions of both ends. */
 static void assemble(state *s) {
     const int64_t m = s->m;
-    int64_t n = 0;
-    int free_edges = 0;
-    for (int64_t j = 0; j < m; j++) {
-        s->starts[j] = n;
-        int own = 0;
-        const int64_t count = s->count[j];
-        for (int64_t a = 0; a < count; a++) {
-            const int64_t i = s->index[j * m + a];
-            if (i > j && !own) s->columns[n] = (int32_t)j, s->entries[n++] = s->diagonal[j], own = 1;
-            const double w = entry(s, j, i, s->value[j * m + a]);
-            free_edges |= s->weights != NULL && price(s, j, i) == 0.0;
-            if (w != 0.0) s->columns[n] = (int32_t)i, s->entries[n++] = w;
-        }
-        if (!own) s->columns[n] = (int32_t)j, s->entries[n++] = s->diagonal[j];
-    }
-    s->starts[m] = n;
-    if (!free_edges) return;
-    /* Rare: fill the dense form and compress it again. */
     double *A = s->omega;
     memset(A, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t j = 0; j < m; j++) {
+        for (int64_t a = 0; a < s->count[j]; a++) A[j * m + s->index[j * m + a]] = -s->value[j * m + a] * s->diagonal[j];
+        A[j * m + j] = s->diagonal[j];
+    }
     for (int64_t j = 0; j < m; j++)
-        for (int64_t a = s->starts[j]; a < s->starts[j + 1]; a++) {
-            A[j * m + s->columns[a]] = s->entries[a];
-            A[s->columns[a] * m + j] = s->entries[a];
+        for (int64_t a = 0; a < s->count[j]; a++) {
+            const int64_t i = s->index[j * m + a];
+            double *one = A + j * m + i, *other = A + i * m + j;
+            if (*other == 0.0) *one = *other = price(s, j, i) > 0.0 ? 0.0 : 0.5 * *one;
+            else if (i < j) *one = *other = 0.5 * (*one + *other);
         }
     compress(s, A);
-}
-
-static void scatter(const state *s, double *A) {
-    const int64_t m = s->m;
-    memset(A, 0, (size_t)(m * m) * sizeof(double));
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t a = s->starts[j]; a < s->starts[j + 1]; a++) A[j * m + s->columns[a]] = s->entries[a];
 }
 
 /* Replace A by its Cholesky factor, for large m by LAPACK; returns log det A, or NaN. R: room of the same size. */
@@ -429,10 +387,10 @@ static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, i
     return m;
 }
 
-/* log det Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the inverse. */
+/* log det of the dense Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the inverse. */
 static double log_determinant(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m, nnz = s->starts[m];
-    scatter(s, s->factor);
+    memcpy(s->factor, s->omega, (size_t)(m * m) * sizeof(double));
     s->eliminated = -1;
     if (m < SPARSE_FROM || nnz >= m * m / 16) return factor_in_place(s->factor, m, s->product, lapack);
     double pivots;
@@ -479,7 +437,7 @@ static void inverse(state *s, double *Sigma, const mssl_lapack *lapack) {
         for (int64_t j = 0; j < m; j++)
             if (A[j] != 0.0 && s->rank[j] > step) near[k] = j, ratios[k++] = -A[j] / A[v];
         memset(row, 0, (size_t)m * sizeof(double));
-        add_some_rows(ratios, near, k, Sigma, m, row);
+        add_rows(ratios, near, k, Sigma, m, m, row);
         double corner = 1.0 / A[v];
         for (int64_t a = 0; a < k; a++) corner += ratios[a] * row[near[a]];
         row[v] = corner;
@@ -519,7 +477,7 @@ static double distance(state *s, const double *W, double one, double *square) {
             of_omega += s->entries[first + a] * s->entries[first + a];
         }
         for (int64_t j = 0; j < m; j++) of_W += W[i * m + j] * W[i * m + j];
-        add_some_rows(s->entries + first, cols, n, W, m, row);
+        add_rows(s->entries + first, cols, n, W, m, m, row);
         row[i] -= one;
         double sum = 0.0, squares = 0.0;
         for (int64_t j = 0; j < m; j++) {
@@ -546,21 +504,28 @@ static double distance(state *s, const double *W, double one, double *square) {
     return least(sqrt(*square), least(across, largest));
 }
 
-/* The gap of the assembled Omega with the dual point W, whose entries on the support are put to S + L sign(Omega) first, so
-   that complementarity holds exactly: tr(Omega W) - m - log det(Omega W). */
-static point certify(state *s, const mssl_lapack *lapack) {
+/* Put the entries of a dual point W on the support of Omega to S + L sign(Omega), so that complementarity holds exactly. Returns
+   tr(S'Omega) + sum L|Omega|; *terms gets the sum of the sizes of its terms. */
+static double settle(const state *s, double *W, double *terms) {
     const int64_t m = s->m;
-    point at = {INFINITY, 0.0, log_determinant(s, lapack)};
-    double terms = 0.0;
-    if (isnan(at.log_determinant)) return at;
+    double trace = *terms = 0.0;
     for (int64_t i = 0; i < m; i++)
         for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
-            const int64_t j = s->columns[a], at_ij = i * m + j;
+            const int64_t j = s->columns[a];
             const double w = s->entries[a], bound = moment(s, i, j) + copysign(price(s, i, j), w);
-            at.trace += bound * w, terms += fabs(bound * w);
-            s->W[at_ij] = bound;
+            trace += bound * w, *terms += fabs(bound * w);
+            W[i * m + j] = bound;
         }
-    double square;
+    return trace;
+}
+
+/* The gap of the assembled Omega with the dual point W of the descent: tr(Omega W) - m - log det(Omega W). */
+static point certify(state *s, const mssl_lapack *lapack) {
+    const int64_t m = s->m;
+    double square, terms;
+    point at = {INFINITY, 0.0, log_determinant(s, lapack)};
+    if (isnan(at.log_determinant)) return at;
+    at.trace = settle(s, s->W, &terms);
     const double radius = distance(s, s->W, 1.0, &square);
     if (radius < NEAR_LARGE) {
         at.gap = 0.5 * square / (1.0 - radius);
@@ -571,12 +536,44 @@ static point certify(state *s, const mssl_lapack *lapack) {
     return at;
 }
 
+/* A dual point: the entries of `nearby` clipped into the box, or first moved towards S as far as all prices require, into W. nearby NULL:
+   the identity, of which free edges leave nothing. */
+static void draw(const state *s, const double *nearby, int far, double *W) {
+    const int64_t m = s->m;
+    double share = 1.0;
+    for (int writing = !far; writing < 2; writing++)
+        for (int64_t i = 0; i < m; i++) {
+            const double *Si, *Li;
+            load_row(s, i, &Si, &Li);
+            for (int64_t j = 0; j < m; j++) {
+                const double away = (nearby == NULL ? 0.0 : nearby[i * m + j]) - Si[j];
+                if (writing) W[i * m + j] = i == j ? 1.0 : clipped(Si[j] + share * away, Si[j], Li[j]);
+                else if (i != j && fabs(away) > Li[j] && (Li[j] > 0.0 || nearby == NULL)) share = least(share, Li[j] / fabs(away));
+            }
+        }
+}
+
+/* The gap of a dense Omega with a known inverse Sigma, from the dual point M that is Sigma clipped into the box off the support. It is
+   infinite if M is not `near`. */
+static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double near, double *M, double *terms) {
+    const int64_t m = s->m;
+    double square;
+    compress(s, Omega);
+    draw(s, Sigma, 0, M);
+    point at = {INFINITY, settle(s, M, terms), log_det};
+    if (!isfinite(at.trace)) return at;
+    for (int64_t a = 0; a < m * m; a++) s->away[a] = M[a] - Sigma[a];
+    const double radius = distance(s, s->away, 0.0, &square);
+    if (radius < near) at.gap = 0.5 * square / (1.0 - radius);
+    return at;
+}
+
 /* ---- Newton steps on a face, for few variables ---- */
 
 typedef struct {
     int64_t most, *row, *col;         /* how many pairs fit; their places, */
     double *sign, *slope, *step;      /* signs, slopes and the step, */
-    double *H, *F;                    /* Hessian and factor (most x most), or 5 and 1 values for each entry of Omega */
+    double *H, *F;                    /* Hessian and factor (most x most) */
 } face;
 
 /* The pairs (i <= j) that are not zero, then those that should not be, the most wrong ones first; -1 where too many. */
@@ -635,9 +632,7 @@ static double newton_step(state *s, double *Omega, double *Sigma, double *R, fac
     int64_t n = find_face(s, Omega, Sigma, f, &first);
     n = n > 0 ? solve_face(s, Sigma, f, n, first) : 0;
     if (n == 0) return NAN;
-    double along = 0.0;
-    for (int64_t a = 0; a < n; a++) along += f->slope[a] * f->step[a];
-    const double decrement = sqrt(most(along, 0.0));
+    const double decrement = sqrt(most(dot(f->slope, f->step, n), 0.0));
     if (decrement > far) return NAN;
     double length = decrement < 0.25 ? 1.0 : 1.0 / (1.0 + decrement);
     int64_t blocking = -1;
@@ -663,55 +658,11 @@ static void regress(state *s, const double *Omega) {
         const double d = Omega[j * m + j];
         for (int64_t i = 0; i < m; i++) {
             const double w = Omega[j * m + i];
-            if (i != j && w != 0.0 && s->L[j * m + i] < INFINITY) s->index[j * m + n] = (int32_t)i, s->value[j * m + n++] = -w / d;
+            if (i != j && w != 0.0 && price(s, j, i) < INFINITY) s->index[j * m + n] = (int32_t)i, s->value[j * m + n++] = -w / d;
         }
         s->count[j] = n;
         s->diagonal[j] = d;
     }
-}
-
-/* A dual point: the entries of `nearby` clipped into the box, or first drawn towards S as far as all prices ask, into W. nearby NULL:
-   the identity, of which free edges leave nothing. */
-static void draw(const state *s, const double *nearby, int far, double *W) {
-    const int64_t m = s->m;
-    double share = 1.0;
-    for (int writing = !far; writing < 2; writing++)
-        for (int64_t i = 0; i < m; i++) {
-            const double *Si, *Li;
-            load_row(s, i, &Si, &Li);
-            for (int64_t j = 0; j < m; j++) {
-                const double away = (nearby == NULL ? 0.0 : nearby[i * m + j]) - Si[j];
-                if (writing) W[i * m + j] = i == j ? 1.0 : clipped(Si[j] + share * away, Si[j], Li[j]);
-                else if (i != j && fabs(away) > Li[j] && (Li[j] > 0.0 || nearby == NULL)) share = least(share, Li[j] / fabs(away));
-            }
-        }
-}
-
-/* The gap of a dense Omega whose inverse Sigma is known: the dual point M has the signs' prices on the support and Sigma clipped
-   into the box off it. Infinite where M is not `near`; *terms gets the sizes of what the trace sums. */
-static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double near, double *M, double *terms) {
-    const int64_t m = s->m;
-    point at = {INFINITY, 0.0, log_det};
-    *terms = 0.0;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < m; j++) {
-            const int64_t a = i * m + j;
-            const double w = Omega[a], l = price(s, i, j);
-            double x = moment(s, i, j);
-            if (w == 0.0) {
-                x = clipped(Sigma[a], x, l);
-            } else {
-                if (i != j) x += copysign(l, w);
-                at.trace += x * w, *terms += fabs(x * w);
-            }
-            M[a] = x, s->away[a] = x - Sigma[a];
-        }
-    if (!isfinite(at.trace)) return at;
-    double square;
-    compress(s, Omega);
-    const double radius = distance(s, s->away, 0.0, &square);
-    if (radius < near) at.gap = 0.5 * square / (1.0 - radius);
-    return at;
 }
 
 /* ---- one component ---- */
@@ -811,7 +762,6 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
         if (quick && made == burst && !isnan(at->log_determinant)) {
             double *Omega = s->omega, *M = s->gram + 2 * m * m, square;
             inverse(s, Sigma, lapack);
-            scatter(s, Omega);
             if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
             draw(s, Sigma, 0, M);
             compress(s, Omega);
@@ -891,15 +841,11 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
     return largest;
 }
 
-/* Pairs of a face of components with at most `largest` variables, and room for one of its two tables. */
+/* Largest number of pairs of a face of components with at most this number of variables. */
 static int64_t face_pairs(int64_t largest) { return largest * (largest + 1) / 2 < MOST_FACE ? largest * (largest + 1) / 2 : MOST_FACE; }
 
-static int64_t face_table(int64_t largest) {
-    const int64_t m = largest < DENSE_UP_TO ? largest : DENSE_UP_TO, n = face_pairs(largest);
-    return n * n > 5 * m * m ? n * n : 5 * m * m;
-}
-
-/* MSSL(graph_lasso) with the components' labels, the size of the largest, and room. */
+/* MSSL(graph_lasso) to an accuracy relative to |p + log det of the scaling|, given the components' labels, the size of the largest, and
+   room. */
 static int64_t solve_components(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
                                 int64_t max_sweeps, int64_t digits, const double *warm_Omega, const double *warm_Sigma, double *Omega,
                                 double *Sigma, double *dual, const int64_t *labels, int64_t largest, double *room,
@@ -907,9 +853,9 @@ static int64_t solve_components(int64_t p, const double *S, double alpha, const 
     double *root = room, *units = root + p, gap = 0.0, value = 0.0, log_det = 0.0, constant = 0.0;
     int64_t *index = (int64_t *)(units + p), *begin = index + p, count = 0, longest = 0, status = MSSL_DONE;
     double *place = (double *)(begin + p + 2);
-    const int64_t n = face_pairs(largest), table = face_table(largest);
-    face f = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + table};
-    double *block = place + 5 * n + 2 * table;
+    const int64_t n = face_pairs(largest);
+    face f = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + n * n};
+    double *block = place + 5 * n + 2 * n * n;
     for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
     const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
     for (int64_t i = 0; i < p; i++) {
@@ -942,7 +888,6 @@ static int64_t solve_components(int64_t p, const double *S, double alpha, const 
         state s = {.p = p, .whole = S, .weights = weights, .alpha = alpha, .own = m == p ? NULL : own, .unit = units + first};
         double *Z = everything ? Sigma : block;
         lay_out(&s, m, everything ? block : block + m * m, everything ? Omega : NULL, Sigma);
-        if (m <= DENSE_UP_TO) fill_tables(&s);
         const double share = target * (double)m / (double)p;
         point at = {INFINITY, 0.0, 0.0};
         int64_t ended = MSSL_BROKE, done = 0;
@@ -976,23 +921,37 @@ static int64_t solve_components(int64_t p, const double *S, double alpha, const 
         }
     }
     answer[0] = gap, answer[1] = value - log_det + constant, answer[2] = log_det - constant, answer[3] = (double)longest;
-    answer[4] = INFINITY, answer[5] = 0.0;
-    for (int64_t i = 0; i < p; i++) answer[4] = least(answer[4], Omega[i * p + i]), answer[5] = most(answer[5], Omega[i * p + i]);
+    for (int64_t i = 0; i < p; i++)
+        if (!(Omega[i * p + i] > 0.0 && Omega[i * p + i] < INFINITY)) return answer[0] = INFINITY, MSSL_BROKE;
     return status;
 }
 
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
                           int64_t max_sweeps, int64_t digits, const double *warm_Omega, const double *warm_Sigma, double *Omega,
-                          double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double answer[6],
+                          double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double answer[4],
                           mssl_watch *watch) {
-    const int64_t largest = MSSL(graph_components)(p, S, alpha, weights, labels);
-    const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
-    double *room = largest < 0 ? NULL : malloc((size_t)doubles * sizeof(double));
-    answer[0] = INFINITY;
-    if (room == NULL) return MSSL_BROKE;
-    const int64_t ended = solve_components(p, S, alpha, weights, e, tol, max_sweeps, digits, warm_Omega, warm_Sigma, Omega, Sigma, dual,
-                                           labels, largest, room, lapack, watch, answer);
-    free(room);
+    const int64_t largest = MSSL(graph_components)(p, S, alpha, weights, labels), n = face_pairs(largest);
+    const int64_t doubles = 4 * p + 2 + 5 * n + 2 * n * n + room_for(largest) + largest * largest;
+    double *room = largest < 0 ? NULL : malloc((size_t)doubles * sizeof(double)), *found = NULL, accuracy = tol;
+    int64_t ended = MSSL_BROKE;
+    answer[0] = INFINITY, answer[1] = answer[2] = answer[3] = 0.0;
+    for (int attempt = 0; room != NULL && attempt < ATTEMPTS; attempt++) {
+        ended = solve_components(p, S, alpha, weights, e, accuracy, max_sweeps, digits, warm_Omega, warm_Sigma, Omega, Sigma, dual,
+                                 labels, largest, room, lapack, watch, answer);
+        if (ended != MSSL_DONE && ended != MSSL_LIMIT) break;
+        const double goal = tol * most(1.0, fabs(answer[1])), missed = answer[0] / goal;
+        if (missed <= 1.0 || ended == MSSL_LIMIT) {
+            ended = missed <= 1.0 ? MSSL_DONE : MSSL_LIMIT;
+            break;
+        }
+        /* The accuracy was relative to an objective of another size. The next attempt starts at this result. */
+        ended = MSSL_LIMIT, accuracy *= 0.5 / missed;
+        if (found == NULL) found = malloc((size_t)(2 * p * p) * sizeof(double));
+        if (found == NULL) break;
+        warm_Omega = memcpy(found, Omega, (size_t)(p * p) * sizeof(double));
+        warm_Sigma = memcpy(found + p * p, Sigma, (size_t)(p * p) * sizeof(double));
+    }
+    free(room), free(found);
     return ended;
 }
 
@@ -1023,14 +982,13 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
     *trace = 0.0;
     if (unit == NULL) return NAN;
     state s = {.p = p, .whole = S, .weights = weights, .unit = unit, .alpha = alpha};
-    lay_out(&s, p, unit + p, NULL, NULL);
     for (int64_t i = 0; i < p; i++) unit[i] = 1.0 / sqrt(S[i * p + i] + e[i]), log_det -= 2.0 * log(unit[i]);
+    lay_out(&s, p, unit + p, NULL, NULL);
     double *Z = s.factor, *M = s.gram + 2 * p * p;
     take_scaled(&s, Omega, Sigma, s.omega, Z);
     point at = certify_dense(&s, s.omega, Z, log_det, p <= SMALL ? NEAR : NEAR_LARGE, M, &terms);
     *trace = at.trace;
     if (at.gap == INFINITY && isfinite(at.trace)) {
-        if (p <= DENSE_UP_TO) fill_tables(&s);
         const double found = dual_log_determinant(&s, M, Z, lapack);
         if (!isnan(found)) at.gap = most(at.trace - (double)p - log_det - found, 0.0) + DBL_EPSILON * terms;
     }

@@ -79,10 +79,9 @@ static double visit_feature(const form *f, int64_t j, const double *lift, double
     }
     if (gained > 0.0)
         for (int64_t k = 0; k < K; k++) {
-            const double factor = f->scale[k] * step[k], *restrict row = gram_row(f, k, j);
-            double *restrict out = G + k * m;
-            for (int64_t i = 0; i < m; i++) out[i] += factor * row[i];
-            for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++) out[j] += f->C->values[p] * step[f->C->columns[p]];
+            add_row(f->scale[k] * step[k], gram_row(f, k, j), m, G + k * m);
+            const double own = add_neighbours(f->C, k, step, 1, G + k * m + j);
+            G[k * m + j] += own * step[k];
         }
     return gained;
 }
@@ -105,12 +104,9 @@ static void hessian_product(const form *f, const double *D, double *out) {
     for (int64_t k = 0; k < K; k++) {
         double *restrict row = out + k * m;
         memset(row, 0, (size_t)m * sizeof(double));
-        add_rows(D + k * m, gram_row(f, k, 0), m, m, m, row);
+        add_rows(D + k * m, NULL, m, gram_row(f, k, 0), m, m, row);
         for (int64_t j = 0; j < m; j++) row[j] *= f->scale[k];
-        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++) {
-            const double value = f->C->values[p], *restrict other = D + f->C->columns[p] * m;
-            for (int64_t j = 0; j < m; j++) row[j] += value * other[j];
-        }
+        add_row(add_neighbours(f->C, k, D, m, row), D + k * m, m, row);
     }
 }
 
@@ -232,10 +228,7 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
         for (int64_t k = 0; k < K; k++) { /* the Hessian times the step, on all features */
             double *restrict row = HD + k * m;
             memset(row, 0, (size_t)m * sizeof(double));
-            for (int64_t i = 0; i < n; i++) {
-                const double x = f->scale[k] * step[k * n + i], *restrict other = gram_row(f, k, used[i]);
-                for (int64_t j = 0; j < m; j++) row[j] += x * other[j];
-            }
+            for (int64_t i = 0; i < n; i++) add_row(f->scale[k] * step[k * n + i], gram_row(f, k, used[i]), m, row);
             for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++)
                 for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * step[f->C->columns[p] * n + i];
         }

@@ -142,7 +142,7 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
                              const double h[n_blocks * d], const double ridge[K], const mssl_coupling *A, const mssl_penalty *g,
                              double W[K * d], double E[K * n], int64_t n_sweeps, double enough, double made[2], mssl_watch *watch);
 
-/* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are skipped. */
+/* out_k = s_k H_k v_k (K, d), scale NULL: all s_k are 1; rows of Grams whose weight is zero are skipped. */
 void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
                          const double V[K * d], double out[K * d]);
 
@@ -191,18 +191,17 @@ int64_t MSSL(graph_check)(int64_t p, const double S[p * p]);
 /* Labels of the components of |S_ij| > L_ij; returns the size of the largest one, or -1 if memory is lacking. */
 int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], int64_t labels[p]);
 
-/* The whole graphical lasso. Every component is scaled to a unit diagonal and solved by dual block coordinate descent, until the sum of
-   the gaps is at most tol max(1, |p + log det of the scaling|). The start is warm_Omega and its inverse (or a dual point) if they are
-   not NULL. Newton steps help if few variables are ill-conditioned. The certificate uses the dual point W of the descent, with the
-   entries of the support set to S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r, the gap is at most
-   1/2 |E|^2 / (1 - r). The error of Omega is about the square root of the gap; with `digits`, a few more sweeps give up to six digits if
-   there are few variables. Omega, its inverse Sigma, the dual point and the labels of components are written. answer: gap, objective,
-   log det Omega, number of sweeps, smallest and largest entry of the diagonal of Omega. With MSSL_LIMIT the gap is infinite if there is
-   no result; with MSSL_UNBOUNDED the first number is the variable. */
+/* The whole graphical lasso, until the gap is at most tol max(1, |objective|). Every component is scaled to a unit diagonal and solved by
+   dual block coordinate descent. The start is warm_Omega and its inverse (or a dual point) if they are not NULL. Newton steps help if
+   few variables are ill-conditioned. The certificate uses the dual point W of the descent, with the entries of the support set to
+   S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r, the gap is at most 1/2 |E|^2 / (1 - r). The error of Omega
+   is about the square root of the gap; with `digits`, a few more sweeps give up to six digits if there are few variables. Omega, its
+   inverse Sigma, the dual point and the labels of components are written. answer: gap, objective, log det Omega, number of sweeps. The
+   gap is infinite if there is no result; with MSSL_UNBOUNDED the first number is the variable. */
 int64_t MSSL(graph_lasso)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p], double tol,
                           int64_t max_sweeps, int64_t digits, const double warm_Omega[p * p],
                           const double warm_Sigma[p * p], double Omega[p * p], double Sigma[p * p], double dual[p * p],
-                          int64_t labels[p], const mssl_lapack *lapack, double answer[6], mssl_watch *watch);
+                          int64_t labels[p], const mssl_lapack *lapack, double answer[4], mssl_watch *watch);
 
 /* The gap of a given Omega with its inverse and log det, by the same bound, with Sigma clipped into the box off the support. Far from
    the optimum a dual point is factorised: the point of the signs, or Sigma clipped into the box and moved until it is definite. The

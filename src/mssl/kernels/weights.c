@@ -33,47 +33,42 @@
 
 /* ---- the penalty of one weight ---- */
 
-typedef struct {
-    int64_t code;          /* MSSL_ABSOLUTE or MSSL_CONCAVE */
-    int64_t positive;      /* whether weights must be >= 0 */
-    const double *t, *theta; /* strengths, and concavities if the code has them */
-} penalty;
-
-static inline penalty penalty_at(int64_t code, int64_t positive, const double *t, const double *theta, int64_t offset) {
-    penalty g = {code, positive, t + offset, theta == NULL ? t + offset : theta + offset};
-    return g;
+/* The penalty of the weights from this position on. */
+static inline mssl_penalty penalty_from(const mssl_penalty *g, int64_t first) {
+    const double *theta = g->concavities;
+    return (mssl_penalty){g->code, g->positive, g->strengths + first, theta == NULL ? NULL : theta + first};
 }
 
 /* argmin 1/2 h w^2 - a w + g(w), given inverse = 1/h. */
-static inline double minimiser(const penalty *g, int64_t j, double a, double h, double inverse) {
-    const double t = g->t[j];
+static inline double minimiser(const mssl_penalty *g, int64_t j, double a, double h, double inverse) {
+    const double t = g->strengths[j];
     if (g->positive && a <= 0.0) return 0.0;
     if (g->code == MSSL_ABSOLUTE) {
         if (fabs(a) <= t * (1.0 + ROUNDING)) return 0.0;
         return (a > 0.0 ? a - t : a + t) * inverse;
     }
-    const double theta = g->theta[j];
+    const double theta = g->concavities[j];
     if (h * theta <= 1.0) return a * a > h * theta * t * t ? a * inverse : 0.0;
     if (fabs(a) <= t * (1.0 + ROUNDING)) return 0.0;
     if (fabs(a) >= h * theta * t) return a * inverse;
     return (a > 0.0 ? a - t : a + t) / (h - 1.0 / theta);
 }
 
-static inline double penalty_value(const penalty *g, int64_t j, double w) {
-    const double size = fabs(w), t = g->t[j];
+static inline double penalty_value(const mssl_penalty *g, int64_t j, double w) {
+    const double size = fabs(w), t = g->strengths[j];
     if (size == 0.0) return 0.0;
     if (g->positive && w < 0.0) return INFINITY;
     if (g->code == MSSL_ABSOLUTE) return t * size;
-    const double theta = g->theta[j];
+    const double theta = g->concavities[j];
     return size <= theta * t ? t * size - 0.5 * size * size / theta : 0.5 * theta * t * t;
 }
 
 /* A lower bound of the decrease of the objective by the step from old to its minimiser. */
-static inline double gain(const penalty *g, int64_t j, double a, double h, double old, double new) {
+static inline double gain(const mssl_penalty *g, int64_t j, double a, double h, double old, double new) {
     const double step = new - old;
     if (g->code == MSSL_ABSOLUTE) return 0.5 * h * step * step;
     /* On one piece of the penalty the objective is a parabola. For short steps, a difference of values would be rounding only. */
-    const double theta = g->theta[j], knee = theta * g->t[j];
+    const double theta = g->concavities[j], knee = theta * g->strengths[j];
     if (old * new > 0.0 && fabs(old) <= knee && fabs(new) <= knee && h * theta > 1.0) return 0.5 * (h - 1.0 / theta) * step * step;
     if (old * new > 0.0 && fabs(old) > knee && fabs(new) > knee) return 0.5 * h * step * step;
     return step * (a - 0.5 * h * (old + new)) + penalty_value(g, j, old) - penalty_value(g, j, new);
@@ -83,12 +78,11 @@ static inline double gain(const penalty *g, int64_t j, double a, double h, doubl
 
 /* One pass over some coordinates (all if they are NULL); returns the gain. Each step depends on the previous one, so the next
    entry of hw is kept in a separate variable. */
-static double gram_pass(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+static double gram_pass(const double *G, int64_t d, double s, double own, const double *q, const mssl_penalty *g, double *w, double *hw,
                         const int64_t *coordinates, int64_t n) {
-    double gained = 0.0, ahead = n > 0 ? hw[coordinates == NULL ? 0 : coordinates[0]] : 0.0;
+    double gained = 0.0, ahead = n > 0 ? hw[at(coordinates, 0)] : 0.0;
     for (int64_t p = 0; p < n; p++) {
-        const int64_t after = p + 1 < n ? p + 1 : p;
-        const int64_t j = coordinates == NULL ? p : coordinates[p], following = coordinates == NULL ? after : coordinates[after];
+        const int64_t j = at(coordinates, p), following = at(coordinates, p + 1 < n ? p + 1 : p);
         const double here = ahead;
         ahead = hw[following];
         const double *restrict row = G + j * d;
@@ -97,19 +91,18 @@ static double gram_pass(const double *G, int64_t d, double s, double own, const 
         const double old = w[j], a = (s * row[j] * old + q[j]) - here;
         const double new = minimiser(g, j, a, h, 1.0 / h);
         if (new != old) {
-            double step = new - old;
             w[j] = new;
             gained += gain(g, j, a, h, old, new);
+            double step = new - old, *restrict out = hw;
             ahead += step * (s * row[following]);
             step *= s;
-            double *restrict out = hw;
             for (int64_t i = 0; i < d; i++) out[i] += step * row[i];
         }
     }
     return gained;
 }
 
-static double visit_value(double own, const double *q, const penalty *g, const double *w, const double *hw, int64_t d) {
+static double visit_value(double own, const double *q, const mssl_penalty *g, const double *w, const double *hw, int64_t d) {
     double total = 0.0;
     for (int64_t j = 0; j < d; j++) total += w[j] * (0.5 * hw[j] + 0.5 * own * w[j] - q[j]) + penalty_value(g, j, w[j]);
     return total;
@@ -136,17 +129,17 @@ static void anderson_weights(const double *past, int64_t n, double *c) {
 }
 
 /* Passes over the support on a copy of its Gram, small enough to stay in the cache, with Anderson's extrapolation. */
-static double gathered_passes(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+static double gathered_passes(const double *G, int64_t d, double s, double own, const double *q, const mssl_penalty *g, double *w, double *hw,
                               const int64_t *active, int64_t n, double *room, double stop) {
     double *sub = room, *v = sub + n * n, *hv = v + n, *p = hv + n, *t = p + n, *theta = t + n, *past = theta + n;
     double *past_h = past + (MEMORY + 1) * n, c[MEMORY], total = 0.0;
     for (int64_t a = 0; a < n; a++) {
         const int64_t j = active[a];
-        v[a] = w[j], hv[a] = hw[j], p[a] = q[j], t[a] = g->t[j], theta[a] = g->theta[j];
+        v[a] = w[j], hv[a] = hw[j], p[a] = q[j], t[a] = g->strengths[j], theta[a] = g->concavities == NULL ? 0.0 : g->concavities[j];
         const double *row = G + j * d;
         for (int64_t b = 0; b < n; b++) sub[a * n + b] = row[active[b]];
     }
-    const penalty own_g = {g->code, g->positive, t, theta};
+    const mssl_penalty own_g = {g->code, g->positive, t, theta};
     for (int visit = 0; visit < GATHERED_PASSES; visit++) {
         const int slot = visit % (MEMORY + 1);
         memcpy(past + slot * n, v, (size_t)n * sizeof(double));
@@ -173,15 +166,14 @@ static double gathered_passes(const double *G, int64_t d, double s, double own, 
         const double step = s * (v[a] - w[active[a]]);
         if (step == 0.0) continue;
         w[active[a]] = v[a];
-        const double *restrict row = G + active[a] * d;
-        for (int64_t i = 0; i < d; i++) hw[i] += step * row[i];
+        add_row(step, G + active[a] * d, d, hw);
     }
     return total;
 }
 
 /* A pass over all coordinates and some over the support, until a pass gains at most `enough` or a hundredth of the first gain.
    room: 2 d^2 + 16 d; active: d. Returns the gain. */
-static double visit(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+static double visit(const double *G, int64_t d, double s, double own, const double *q, const mssl_penalty *g, double *w, double *hw,
                     int64_t *active, double *room, double enough) {
     double total = gram_pass(G, d, s, own, q, g, w, hw, NULL, d);
     const double stop = most(0.01 * total, enough);
@@ -195,7 +187,7 @@ static double visit(const double *G, int64_t d, double s, double own, const doub
     }
     if (g->code != MSSL_ABSOLUTE) return total;
     n = support_of(w, d, active);
-    return total + face_step(G, d, s, own, q, g->t, w, hw, active, n, 0.0, room);
+    return total + face_step(G, d, s, own, q, g->strengths, w, hw, active, n, 0.0, room);
 }
 
 /* ---- the coupling C = P - rho u u', P in compressed rows, mean = W'u ---- */
@@ -205,28 +197,17 @@ static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_
                       double *out) {
     const double u = C->u[k];
     double own = -C->rho * u * u;
-    if (features == NULL) {
-        for (int64_t j = 0; j < d; j++) {
-            mean[j] -= u * W[k * d + j];
-            out[j] = -C->rho * u * mean[j];
-        }
-    } else {
-        for (int64_t a = 0; a < m; a++) {
-            const int64_t j = features[a];
-            mean[j] -= u * W[k * d + j];
-            out[a] = -C->rho * u * mean[j];
-        }
+    for (int64_t a = 0; a < m; a++) {
+        const int64_t j = at(features, a);
+        mean[j] -= u * W[k * d + j];
+        out[a] = -C->rho * u * mean[j];
     }
+    if (features == NULL) return own + add_neighbours(C, k, W, d, out);
     for (int64_t p = C->starts[k]; p < C->starts[k + 1]; p++) {
-        const int64_t other = C->columns[p];
-        const double value = C->values[p], *restrict row = W + other * d;
-        if (other == k) {
-            own += value;
-        } else if (features == NULL) {
-            for (int64_t j = 0; j < d; j++) out[j] += value * row[j];
-        } else {
+        const double value = C->values[p], *restrict row = W + C->columns[p] * d;
+        if (C->columns[p] == k) own += value;
+        else
             for (int64_t a = 0; a < m; a++) out[a] += value * row[features[a]];
-        }
     }
     return own;
 }
@@ -249,22 +230,22 @@ int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H
             const double own = pull_of(C, k, W, d, mean, features, m, pull);
             for (int64_t b = 0; b < m; b++) pull[b] = q[lo + b] - pull[b];
             for (int64_t b = 0; b < m && features != NULL; b++) w[b] = own_W[features[b]];
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, lo);
+            const mssl_penalty own_g = penalty_from(g, lo);
             decrease += visit(G, m, scale[k], own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
             for (int64_t b = 0; b < m && features != NULL; b++) own_W[features[b]] = w[b];
-            for (int64_t b = 0; b < m; b++) mean[features == NULL ? b : features[b]] += C->u[k] * w[b];
+            for (int64_t b = 0; b < m; b++) mean[at(features, b)] += C->u[k] * w[b];
     END_SWEEPS
 }
 
 /* ---- on the stored columns of the features ---- */
 
 static double design_pass(const mssl_columns *X, int64_t k, const double *c, double total, const double *mu, const double *sums,
-                          const double *h, double own, const double *pull, const penalty *g, double *w, double *v, double *state,
+                          const double *h, double own, const double *pull, const mssl_penalty *g, double *w, double *v, double *state,
                           const int64_t *coordinates, int64_t n) {
     const int64_t *indptr = X->starts + X->base[k], start = X->row_start[k];
     double gained = 0.0;
     for (int64_t p = 0; p < n; p++) {
-        const int64_t j = coordinates == NULL ? p : coordinates[p];
+        const int64_t j = at(coordinates, p);
         const double curvature = h[j] + own;
         if (curvature <= 0.0) continue;
         const int64_t lo = indptr[j], size = indptr[j + 1] - lo;
@@ -305,7 +286,7 @@ int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const d
     BEGIN_SWEEPS(n_tasks)
             const int64_t k = tasks[place], row = k * d;
             const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, row);
+            const mssl_penalty own_g = penalty_from(g, row);
             double stop = 0.0;
             const int64_t *coordinates = NULL;
             int64_t n = d;
@@ -320,25 +301,11 @@ int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const d
                 }
                 if (gained <= stop) break;
             }
-            for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[row + j];
+            add_row(C->u[k], W + row, d, mean);
     END_SWEEPS
 }
 
 /* ---- tasks coupled through their residuals: A in compressed rows ---- */
-
-static double neighbours(const mssl_coupling *A, int64_t k, const double *D, int64_t n, double *out) {
-    double own = 0.0;
-    memset(out, 0, (size_t)n * sizeof(double));
-    for (int64_t p = A->starts[k]; p < A->starts[k + 1]; p++) {
-        const double value = A->values[p], *restrict row = D + A->columns[p] * n;
-        if (A->columns[p] == k) {
-            own = value;
-        } else {
-            for (int64_t i = 0; i < n; i++) out[i] += value * row[i];
-        }
-    }
-    return own;
-}
 
 int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const double *ridge, const mssl_coupling *A,
                             const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double made[2],
@@ -347,19 +314,16 @@ int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double 
     double *pull = room + VISIT_ROOM(d), *hw = pull + d;
     BEGIN_SWEEPS(K)
             const int64_t k = place;
-            const double s = neighbours(A, k, D, d, pull);
+            memset(pull, 0, (size_t)d * sizeof(double));
+            const double s = add_neighbours(A, k, D, d, pull);
             for (int64_t j = 0; j < d; j++) {
                 pull[j] = s * q[k * d + j] - pull[j];
                 hw[j] = s * (D[k * d + j] + q[k * d + j]);
             }
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            const mssl_penalty own_g = penalty_from(g, k * d);
             decrease += visit(G, d, s, ridge[k], pull, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
             for (int64_t j = 0; j < d; j++) D[k * d + j] = hw[j] / s - q[k * d + j];
     END_SWEEPS
-}
-
-static void take(const double *restrict column, double step, double *restrict e, int64_t n) {
-    for (int64_t i = 0; i < n; i++) e[i] -= step * column[i];
 }
 
 int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const double *ridge,
@@ -369,27 +333,28 @@ int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, c
     double *q = room + VISIT_ROOM(d), *hw = q + d, *old = hw + d, *z = old + d;
     BEGIN_SWEEPS(K)
             const int64_t k = place;
-            const double s = neighbours(A, k, E, n, z);
-            take(E + k * n, -s, z, n);
+            memset(z, 0, (size_t)n * sizeof(double));
+            const double s = add_neighbours(A, k, E, n, z);
+            add_row(s, E + k * n, n, z);
             memcpy(old, W + k * d, (size_t)d * sizeof(double));
             for (int64_t j = 0; j < d; j++) {
                 hw[j] = s * HW[k * d + j];
                 q[j] = dot(X + (k * d + j) * n, z, n) + hw[j];
             }
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            const mssl_penalty own_g = penalty_from(g, k * d);
             decrease += visit(H + k * d * d, d, s, ridge[k], q, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
             for (int64_t j = 0; j < d; j++) {
                 HW[k * d + j] = hw[j] / s;
-                if (W[k * d + j] != old[j]) take(X + (k * d + j) * n, W[k * d + j] - old[j], E + k * n, n);
+                if (W[k * d + j] != old[j]) add_row(old[j] - W[k * d + j], X + (k * d + j) * n, n, E + k * n);
             }
     END_SWEEPS
 }
 
-static double feature_pass(const double *X, int64_t n, const double *h, double s, double own, const penalty *g, double *w, double *z,
+static double feature_pass(const double *X, int64_t n, const double *h, double s, double own, const mssl_penalty *g, double *w, double *z,
                            const int64_t *coordinates, int64_t m) {
     double gained = 0.0;
     for (int64_t p = 0; p < m; p++) {
-        const int64_t j = coordinates == NULL ? p : coordinates[p];
+        const int64_t j = at(coordinates, p);
         const double curvature = s * h[j] + own;
         if (curvature <= 0.0) continue;
         const double old = w[j], a = s * h[j] * old + dot(X + j * n, z, n);
@@ -397,7 +362,7 @@ static double feature_pass(const double *X, int64_t n, const double *h, double s
         if (new != old) {
             w[j] = new;
             gained += gain(g, j, a, curvature, old, new);
-            take(X + j * n, s * (new - old), z, n);
+            add_row(s * (old - new), X + j * n, n, z);
         }
     }
     return gained;
@@ -411,10 +376,11 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
     BEGIN_SWEEPS(K)
             const int64_t k = place;
             const int64_t block = n_blocks > 1 ? k : 0;
-            const double s = neighbours(A, k, E, n, z);
+            memset(z, 0, (size_t)n * sizeof(double));
+            const double s = add_neighbours(A, k, E, n, z);
             memcpy(others, z, (size_t)n * sizeof(double));
-            take(E + k * n, -s, z, n);
-            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            add_row(s, E + k * n, n, z);
+            const mssl_penalty own_g = penalty_from(g, k * d);
             const double *own_X = X + block * d * n, *own_h = h + block * d;
             double gained = feature_pass(own_X, n, own_h, s, ridge[k], &own_g, W + k * d, z, NULL, d);
             decrease += gained;
@@ -432,30 +398,21 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
 
 static void dense_product(const double *A, const double *B, int64_t K, int64_t d, double *out) {
     memset(out, 0, (size_t)(K * d) * sizeof(double));
-    for (int64_t k = 0; k < K; k++) add_rows(A + k * K, B, K, d, d, out + k * d);
+    for (int64_t k = 0; k < K; k++) add_rows(A + k * K, NULL, K, B, d, d, out + k * d);
 }
 
-/* out = C W, C = P - rho u u', mean = W'u. */
-static void coupled(const mssl_prior *C, int64_t K, int64_t d, const double *W, const double *mean, double *out) {
-    dense_product(C->P, W, K, d, out);
-    if (C->rho != 0.0)
-        for (int64_t k = 0; k < K; k++) {
-            const double x = C->rho * C->u[k];
-            double *restrict row = out + k * d;
-            for (int64_t j = 0; j < d; j++) row[j] -= x * mean[j];
-        }
-}
-
-static void mean_of(const mssl_prior *C, int64_t K, int64_t d, const double *W, double *mean) {
+/* out = C W, C = P - rho u u', and mean = W'u. */
+static void coupled(const mssl_prior *C, int64_t K, int64_t d, const double *W, double *mean, double *out) {
     memset(mean, 0, (size_t)d * sizeof(double));
-    add_rows(C->u, W, K, d, d, mean);
+    add_rows(C->u, NULL, K, W, d, d, mean);
+    dense_product(C->P, W, K, d, out);
+    for (int64_t k = 0; k < K && C->rho != 0.0; k++) add_row(-C->rho * C->u[k], mean, d, out + k * d);
 }
 
 /* 1/2 tr(R C^-1 R'), C^-1 = P^-1 + tau 11'. */
 static double inverse_quadratic(const mssl_prior *C, int64_t K, int64_t d, const double *R, double *room) {
     dense_product(C->inverse, R, K, d, room);
-    double total = 0.0;
-    for (int64_t a = 0; a < K * d; a++) total += R[a] * room[a];
+    double total = dot(R, room, K * d);
     if (C->tau > 0.0)
         for (int64_t j = 0; j < d; j++) {
             double column = 0.0;
@@ -465,9 +422,9 @@ static double inverse_quadratic(const mssl_prior *C, int64_t K, int64_t d, const
     return 0.5 * total;
 }
 
-/* The bound of mssl.model.bounds.weight_gap; room: 3 K d. */
+/* The bound of mssl.model.bounds.weight_gap; mean = W'u is written. room: 3 K d. */
 static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double *q, const mssl_penalty *g, const double *W,
-                         const double *HW, const double *mean, double *room) {
+                         const double *HW, double *mean, double *room) {
     const int64_t n = K * d;
     double *G = room, *U = G + n, *T = U + n, slack = 0.0;
     coupled(C, K, d, W, mean, G);
@@ -501,7 +458,6 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
     }
     starts[K] = n;
     const mssl_coupling sparse = {starts, columns, values, C->u, C->rho};
-    mean_of(C, K, d, W, mean);
     made[1] = weight_gap(C, K, d, q, g, W, HW, mean, rest);
     int64_t ended = MSSL_DONE;
     while (made[1] > tol && made[0] < (double)max_sweeps) {
@@ -519,7 +475,7 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
 }
 
 /* Row k of out = s_k H_k v_k (scale NULL: ones); rows of a Gram whose weight is zero are not read. */
-static void gram_products(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
+void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
     memset(out, 0, (size_t)(K * d) * sizeof(double));
     for (int64_t k = 0; k < K; k++) {
         double *restrict row = out + k * d, x[4];
@@ -527,13 +483,9 @@ static void gram_products(int64_t K, int64_t d, int64_t n_grams, const double *H
         const double *v = V + k * d, *G = H + (n_grams > 1 ? k * d * d : 0);
         for (int64_t j = 0; j < d; j++) {
             if (v[j] != 0.0) x[n] = scale == NULL ? v[j] : scale[k] * v[j], used[n++] = j;
-            if (n == 4 || (j + 1 == d && n > 0)) add_some_rows(x, used, n, G, d, row), n = 0;
+            if (n == 4 || (j + 1 == d && n > 0)) add_rows(x, used, n, G, d, d, row), n = 0;
         }
     }
-}
-
-void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
-    gram_products(K, d, n_grams, H, scale, V, out);
 }
 
 /* Renew the inverses of H_k + C_kk I whose ridge has changed too much; returns 0 if a block is not positive definite. */
@@ -567,7 +519,6 @@ int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double 
     int64_t made = 0;
     const int regular = precondition(K, d, n_grams, H, scale, C, ridge, inverses, mean + d);
     for (int restart = 0; regular && restart < 3; restart++) { /* a restart computes the true bound */
-        mean_of(C, K, d, W, mean);
         coupled(C, K, d, W, mean, A);
         for (int64_t a = 0; a < n; a++) R[a] = q[a] - HW[a] - A[a];
         const double previous = *gap;
@@ -576,16 +527,14 @@ int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double 
         memset(D, 0, (size_t)n * sizeof(double));
         double last = INFINITY;
         while (made < max_iter) {
-            gram_products(K, d, K, inverses, NULL, R, Z);
-            double now = 0.0;
-            for (int64_t a = 0; a < n; a++) now += R[a] * Z[a];
+            MSSL(gram_products)(K, d, K, inverses, NULL, R, Z);
+            const double now = dot(R, Z, n);
             if (!(now > 0.0)) break;
             const double keep = now / last;
             for (int64_t a = 0; a < n; a++) D[a] = Z[a] + keep * D[a];
             last = now;
-            mean_of(C, K, d, D, mean);
             coupled(C, K, d, D, mean, A);
-            gram_products(K, d, n_grams, H, scale, D, T);
+            MSSL(gram_products)(K, d, n_grams, H, scale, D, T);
             double curved = 0.0;
             for (int64_t a = 0; a < n; a++) curved += D[a] * (A[a] + T[a]);
             if (!(curved > 0.0)) break;
