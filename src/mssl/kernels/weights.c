@@ -33,10 +33,10 @@
 
 /* ---- the penalty of one weight ---- */
 
-/* The penalty of the weights from this position on. */
+/* The penalty of the weights from this position on; without concavities, strengths are in their place. */
 static inline mssl_penalty penalty_from(const mssl_penalty *g, int64_t first) {
-    const double *theta = g->concavities;
-    return (mssl_penalty){g->code, g->positive, g->strengths + first, theta == NULL ? NULL : theta + first};
+    const double *t = g->strengths, *theta = g->concavities == NULL ? t : g->concavities;
+    return (mssl_penalty){g->code, g->positive, t + first, theta + first};
 }
 
 /* argmin 1/2 h w^2 - a w + g(w), given inverse = 1/h. */
@@ -135,7 +135,7 @@ static double gathered_passes(const double *G, int64_t d, double s, double own, 
     double *past_h = past + (MEMORY + 1) * n, c[MEMORY], total = 0.0;
     for (int64_t a = 0; a < n; a++) {
         const int64_t j = active[a];
-        v[a] = w[j], hv[a] = hw[j], p[a] = q[j], t[a] = g->strengths[j], theta[a] = g->concavities == NULL ? 0.0 : g->concavities[j];
+        v[a] = w[j], hv[a] = hw[j], p[a] = q[j], t[a] = g->strengths[j], theta[a] = g->concavities[j];
         const double *row = G + j * d;
         for (int64_t b = 0; b < n; b++) sub[a * n + b] = row[active[b]];
     }
@@ -166,7 +166,8 @@ static double gathered_passes(const double *G, int64_t d, double s, double own, 
         const double step = s * (v[a] - w[active[a]]);
         if (step == 0.0) continue;
         w[active[a]] = v[a];
-        add_row(step, G + active[a] * d, d, hw);
+        const double *restrict row = G + active[a] * d;
+        for (int64_t i = 0; i < d; i++) hw[i] += step * row[i];
     }
     return total;
 }
@@ -197,12 +198,16 @@ static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_
                       double *out) {
     const double u = C->u[k];
     double own = -C->rho * u * u;
+    if (features == NULL) {
+        add_row(-u, W + k * d, d, mean);
+        for (int64_t j = 0; j < d; j++) out[j] = -C->rho * u * mean[j];
+        return own + add_neighbours(C, k, W, d, out);
+    }
     for (int64_t a = 0; a < m; a++) {
-        const int64_t j = at(features, a);
+        const int64_t j = features[a];
         mean[j] -= u * W[k * d + j];
         out[a] = -C->rho * u * mean[j];
     }
-    if (features == NULL) return own + add_neighbours(C, k, W, d, out);
     for (int64_t p = C->starts[k]; p < C->starts[k + 1]; p++) {
         const double value = C->values[p], *restrict row = W + C->columns[p] * d;
         if (C->columns[p] == k) own += value;
