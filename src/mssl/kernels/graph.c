@@ -18,8 +18,8 @@
 #define LOOK 50           /* sweeps after which large problems compute the gap: far from the optimum their estimate is too large */
 #define MOST_FACE 160     /* largest number of entries of Omega for which Newton steps are faster */
 #define NEWTON_STEPS 8
-#define POLISHED 5e-13    /* gap per variable at which Omega has six digits */
-#define POLISHING 4       /* limit of sweeps for these digits, after which the gap falls by factors of 1e3 to 1e10. Each costs a sweep */
+#define POLISHED 1e-15    /* last gain of a sweep per variable at which Omega has six digits: what is left may be a thousand times as large */
+#define POLISHING 200     /* limit of the columns that are solved again for these digits, usually in less than a fifth of the time */
 #define ATTEMPTS 3        /* limit of solutions, each with a smaller tolerance than the one before, as the first one may miss the objective's */
 #define SMALL 400         /* largest number of variables for which a factorisation costs less than the wide bound of a distant point */
 #define NEAR 0.2          /* relative distance of the dual point beyond which a point is distant: a larger one saves factorisations, */
@@ -742,7 +742,7 @@ static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double ta
 static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t digits, const mssl_lapack *lapack, mssl_watch *watch,
                            face *f, double *Sigma, point *at, int64_t *done) {
     const int64_t m = s->m;
-    double accuracy = most(STOP * target, 1e-28), fine = least(accuracy, STOP * POLISHED * (double)m);
+    double accuracy = most(STOP * target, 1e-28), fine = least(accuracy, POLISHED * (double)m);
     s->before = INFINITY;
     while (*done < max_sweeps && accuracy > 1e-30) {
         const int small = m <= DENSE_UP_TO, quick = small && *done < NEWTON_SWEEPS;
@@ -750,7 +750,7 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
         int64_t made;
         int64_t ended = sweep_columns(s, accuracy, burst, watch, &made), more = 0;
         if (ended == MSSL_DONE && small && digits && made < burst && s->before > fine)
-            ended = sweep_columns(s, fine, POLISHING, watch, &more);
+            ended = sweep_columns(s, fine, POLISHING / m, watch, &more);
         if (ended != MSSL_DONE) return ended;
         *done += made + more;
         assemble(s);
