@@ -26,10 +26,9 @@ def old_names(**moves: Move) -> Callable[[C], C]:
 
     def decorate(cls: C) -> C:
         cls._old_names = {**getattr(cls, "_old_names", {}), **moves}
-        if "__init__" in vars(cls) or not hasattr(cls.__init__, "_translates"):
-            cls.__init__ = _translating_init(cls.__init__)
-        if not hasattr(cls.set_params, "_translates"):
-            cls.set_params = _translating_set_params(cls.set_params)
+        # A base may translate too; it then finds new names only.
+        cls.__init__ = _translating_init(cls.__init__)
+        cls.set_params = _translating_set_params(cls.set_params)
         for old, new in moves.items():
             if isinstance(new, str):
                 setattr(cls, old, renamed_attribute(old, new))
@@ -96,7 +95,6 @@ def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
                 return
         init(self, *args, **params)
 
-    translating._translates = True  # type: ignore[attr-defined]  # functions hold attributes
     return translating
 
 
@@ -107,7 +105,6 @@ def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any
             params = translated(self, params, self.get_params(deep=False))
         return set_params(self, **params)
 
-    renamed._translates = True  # type: ignore[attr-defined]  # functions hold attributes
     return renamed
 
 

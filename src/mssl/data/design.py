@@ -431,13 +431,13 @@ class Design:
         """Σ_i c_i a_ij² with the stored columns: (N,) → (K, d)."""
         return self.stored.squares_about(np.zeros_like(self.centres) if self.shift is None else -self.shift, c)
 
-    def gram(self, c: Array | None = None, *, intercept: bool = True) -> Array:
+    def gram(self, c: Array, *, intercept: bool = True) -> Array:
         r"""Σ_i c_i x̃_i x̃_iᵀ per task, minus (Σc) x̄_c x̄_cᵀ if the intercept is eliminated.
 
         Parameters
         ----------
-        c : ndarray of shape (N,), optional
-            Row weights; None for ones. For a shared design, shape (n,) means the same weights in every task.
+        c : ndarray of shape (N,)
+            Row weights. For a shared design, shape (n,) means the same weights in every task.
         intercept : bool
             Whether to eliminate an unpenalised intercept.
 
@@ -446,8 +446,6 @@ class Design:
         ndarray of shape (K, d, d)
             One Gram matrix per task; (1, d, d) for a shared design with common weights.
         """
-        if c is None:
-            c = np.ones(int(self.offsets[1 if self.shared else -1]))
         return self.normal_equations(c, c, intercept=intercept)[0]
 
     def normal_equations(self, c: Array, r: Array, *, intercept: bool = True) -> tuple[Array, Array, Array]:
