@@ -14,6 +14,7 @@ from mssl.data.encoding import ColumnSchema, column_of
 from mssl.data.inputs import is_place, listing, locate_tasks, read_labels, refuse_unseen
 from mssl.estimators.fitted import FittedAttributes, normal_ends
 from mssl.exceptions import DataError
+from mssl.kernels.threads import SingleThreaded
 
 
 class PartialEffect(NamedTuple):
@@ -91,7 +92,7 @@ def place_of(name: str, value: Any, names: Sequence[Any]) -> int:
     raise refused(name, value, allowed, f"Columns are {listing(names)}.")
 
 
-class ColumnEffects(FittedAttributes):
+class ColumnEffects(SingleThreaded, FittedAttributes):
     """Mixin of the estimators that tells how single columns of the input change the predictions."""
 
     @property

@@ -36,7 +36,6 @@ from mssl.data.targets import TargetTransform, two_classes
 from mssl.estimators.effects import ColumnEffects
 from mssl.estimators.fitted import Input, of_version_2
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.kernels.threads import SingleThreaded
 from mssl.losses import MASS, NODES, Bernoulli, Forecast, Loss
 from mssl.metrics import deviance_score, scored_targets, task_means
 from mssl.model.conditional import conditional
@@ -85,7 +84,7 @@ class Rows(NamedTuple):
     dtype: DTypeLike
 
 
-class TaskPredictor(ColumnEffects, SingleThreaded):
+class TaskPredictor(ColumnEffects):
     """Base class of all estimators, which computes their linear predictors."""
 
     task_column: Hashable | None
