@@ -533,21 +533,19 @@ def to_dataset(bunch: Bunch, *, calendar: str = "standard", units: str = "degC")
         counted = divmod(months.astype(int), 12)
         time = [cftime.datetime(1970 + y, m + 1, 15, calendar=calendar) for y, m in zip(*counted, strict=True)]
     text = {"units": units, "standard_name": "air_temperature"}
-    data = xarray.Dataset(
-        {
-            "ensemble": (("time", "location", "member"), bunch.X + shift, text),
-            "observed": (("time", "location"), bunch.y + shift, text),
-        },
-        coords={
-            "time": time,
-            "location": np.asarray(bunch.task_names).astype(str),
-            "member": np.asarray(bunch.feature_names).astype(str),
-        },
-    )
-    if bunch.get("coordinates") is None:
-        return data
-    lat, lon = np.asarray(bunch.coordinates).T
-    return data.assign_coords(lat=("location", lat), lon=("location", lon))
+    coordinates = {
+        "time": time,
+        "location": np.asarray(bunch.task_names).astype(str),
+        "member": np.asarray(bunch.feature_names).astype(str),
+    }
+    if bunch.get("coordinates") is not None:
+        lat, lon = np.asarray(bunch.coordinates).T
+        coordinates |= {"lat": ("location", lat), "lon": ("location", lon)}
+    fields = {
+        "ensemble": (("time", "location", "member"), bunch.X + shift, text),
+        "observed": (("time", "location"), bunch.y + shift, text),
+    }
+    return xarray.Dataset(fields, coordinates)
 
 
 def write_dataset(data: Field, path: str | Path) -> Path:

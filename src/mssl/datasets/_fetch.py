@@ -78,7 +78,6 @@ def info(name: str) -> DatasetInfo:
     return entry
 
 
-_TIMEOUT = 30.0  # After this many seconds without an answer the next address is tried. A mere safeguard.
 # Unpacked files may have at most this many bytes (128 MiB), more than all files of these data sets have. A mere
 # safeguard against damaged files.
 _LARGEST_UNPACKED = 1 << 27
@@ -161,7 +160,7 @@ def _download(url: str, target: Path, file: DataFile) -> str | None:
     pooch = require("pooch", "data", f"Downloading {file.path}")
     stream = io.BytesIO()
     try:
-        pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
+        pooch.HTTPDownloader()(url, stream, None)
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     problem = _problem(stream.getvalue(), file)

@@ -498,15 +498,14 @@ def read_regions(path: Path) -> dict[str, dict[str, Any]]:
 
 def centroid(polygons: list[np.ndarray]) -> tuple[float, float]:
     """Latitude and longitude of the centre of area in the longitude–latitude plane (shoelace formula)."""
-    total, moment = 0.0, np.zeros(2)
+    area, moment = 0.0, np.zeros(2)
     for polygon in polygons:
         following = np.roll(polygon, -1, axis=0)
         cross = polygon[:, 0] * following[:, 1] - following[:, 0] * polygon[:, 1]
-        area = cross.sum() / 2
-        centre = ((polygon + following) * cross[:, None]).sum(axis=0) / (6 * area)
-        total += abs(area)
-        moment += abs(area) * centre
-    longitude, latitude = moment / total
+        sign = np.sign(cross.sum())  # Corners may be in either order.
+        area += sign * cross.sum() / 2
+        moment += sign * ((polygon + following) * cross[:, None]).sum(axis=0) / 6
+    longitude, latitude = moment / area
     return float(latitude), float((longitude + 180) % 360 - 180)
 
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import _safe_indexing
 
 from mssl._progress import Progress
-from mssl._typing import Array, ArrayLike, Mask
+from mssl._typing import Array, ArrayLike, Index, Mask
 from mssl._validation import refused
 from mssl.data.encoding import read_features
 from mssl.data.folds import CV, Folds
@@ -34,22 +34,22 @@ def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
     return {name: values for name, values in given.items() if values is not None and name in known}
 
 
+def rows_of(given: Mapping[str, Any], rows: Index) -> dict[str, Any]:
+    """Return some rows of the user's X, y and other arguments; an argument of None stays None."""
+    return {name: values if values is None else _safe_indexing(values, rows) for name, values in given.items()}
+
+
 def _predict_part(
-    model: BaseEstimator, data: TaskData, given: Mapping[str, Any], labels: bool, train: Mask, test: Mask
+    model: BaseEstimator, data: TaskData, given: dict[str, Any], labels: bool, train: Mask, test: Mask
 ) -> list[float]:
     """Fit an estimator to the training rows, and return the predicted means of the test rows.
 
     ``given`` holds the user's X, y, tasks and other arguments with one entry per row.
     """
     rows, held = (np.unique(data.source_rows[part]) for part in (train, test))
-    whole = () if data.layout == "long" else ("tasks",)  # Here they are the names of the columns of y.
-    known, new = (
-        {
-            name: values if values is None or name in whole else _safe_indexing(values, part)
-            for name, values in given.items()
-        }
-        for part in (rows, held)
-    )
+    # Outside the long layout tasks are the names of the columns of y.
+    names = {} if data.layout == "long" else {"tasks": given["tasks"]}
+    known, new = ({**rows_of(given | dict.fromkeys(names), part), **names} for part in (rows, held))
     X, y = known.pop("X"), known.pop("y")
     model = clone(model).fit(X, y, **_taken(model.fit, known))
     predict = model.predict_proba if labels else model.predict

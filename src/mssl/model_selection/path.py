@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
 from mssl.model_selection.scores import Dataset, Params, PathPoint, configured, follow, grid_values
+from mssl.model_selection.search_space import varied
 from mssl.solvers.base import Status
 
 
@@ -153,8 +153,7 @@ def regularization_path(
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
-    for values in product(*grids.values()):
-        fixed = dict(zip(grids, values, strict=True))
+    for fixed in varied({}, **grids):
         lambdas = graph_penalties
         if lambdas is None:
             spec = configured(template, fixed).to_spec(data)

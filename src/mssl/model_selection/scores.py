@@ -34,7 +34,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
-from sklearn.utils import _safe_indexing
 from sklearn.utils.sparsefuncs import min_max_axis
 
 from mssl._typing import Array, ArrayLike, Index, Mask
@@ -46,6 +45,7 @@ from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.spec import FitSpec, Weights, shallow_copy
 from mssl.exceptions import ParameterError
+from mssl.judge.compare import rows_of
 from mssl.judge.held_out import AUC, CERTIFIED, SCORE, ScoreTable, mean_by_task, no_gain_left
 from mssl.judge.parallel import Workers
 from mssl.metrics import area_under_curve, conditional_score, task_means
@@ -94,16 +94,14 @@ class Dataset:
                 self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
             return replace(self._known["gaps"], settings=spec.settings)
         settings, on_residuals = spec.settings, spec.structure.relates == "residual"
-        scaling = (settings.scale_features, settings.penalty_factor, settings.fit_intercept, settings.memory_limit)
-        needs_start = spec.structure.needs_variances
-        kind = (settings.noise, needs_start, spec.free_units, on_residuals)
-        key = repr((scaling, kind, type(spec.loss).__qualname__, vars(spec.loss)))
+        plain, needs_start = replace(settings, shared_mean=False), spec.structure.needs_variances
+        kind = (replace(plain, tol=1.0, max_iter=1), on_residuals, needs_start, spec.free_units)
+        key = repr((kind, type(spec.loss).__qualname__, vars(spec.loss)))
         if key not in self._known:
             settings.check(self.n_tasks)
             with warnings.catch_warnings():
                 if self.mask is not None:  # In a training part all rows of a task may have the same class by chance.
                     warnings.filterwarnings("ignore", "All targets of", UserWarning)
-                plain = replace(settings, shared_mean=False)
                 prepared = prepare(self.rows, spec.loss, plain, needs_start=needs_start, free_units=spec.free_units)
             if not (on_residuals or prepared.rows is not None or prepared.base.by_rows):
                 # Gram matrices replace the standardised features, which are a second copy of the data.
@@ -311,7 +309,6 @@ class Fold(Dataset):
         """Return the mean over tasks of the test deviance of the training rows' base rates, for labels."""
         part, train = self.held_out, self.rows
         rate = task_means(train.y, train.task_of_row, train.weights, self.n_tasks)[part.task_of_row]
-        rate = np.clip(rate, 1e-15, 1 - 1e-15)
         return float(np.nanmean(mean_by_task(part, self.loss.deviance(part.y, rate), part.row_weights)))
 
     @cached_property
@@ -341,16 +338,13 @@ class Judge:
         Scores a model by X and y.
     reader : estimator
         Estimator that has read the training part.
-    X, y, tasks, weights
-        The rows.
+    given : dict
+        X, y, tasks and sample_weight of the rows.
     """
 
     scorer: Callable[..., float]
     reader: MultiTaskEstimator
-    X: Any
-    y: Any
-    tasks: Any
-    weights: Array | None
+    given: dict[str, Any]
 
     @classmethod
     def of(cls, scoring: Any, reader: MultiTaskEstimator, X: Any, y: Any, tasks: Any, sample_weight: Any) -> Judge:
@@ -364,26 +358,25 @@ class Judge:
             raise refused("scoring", scoring, f"give {names}, or a callable of model, X and y") from error
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
         of_rows = reader.layout_ == "long" and tasks is not None  # Other layouts have one task per column of y.
-        return cls(scorer, reader, X, y, read_labels(tasks) if of_rows else None, weights)
+        given = {"X": X, "y": y, "tasks": read_labels(tasks) if of_rows else None, "sample_weight": weights}
+        return cls(scorer, reader, given)
 
     def part(self, reader: MultiTaskEstimator, rows: Index) -> Judge:
         """Return the scorer with some of the rows."""
-        given = (self.X, self.y, self.tasks, self.weights)
-        return Judge(
-            self.scorer, reader, *(None if values is None else _safe_indexing(values, rows) for values in given)
-        )
+        return Judge(self.scorer, reader, rows_of(self.given, rows))
 
     def score(self, model: MultiTaskEstimator) -> float:
         """Return the score of a model over all tasks.
 
         A scorer made by scikit-learn scores each column of (n, K) targets separately.
         """
+        y, weights = self.given["y"], self.given["sample_weight"]
         if model.layout_ == "long" or not hasattr(self.scorer, "_score_func"):
-            return self._score(model, self.y, self.weights)
-        targets, weights = np.asarray(self.y), None
+            return self._score(model, y, weights)
+        targets = np.asarray(y)
         seen = ~is_missing(targets)
-        if self.weights is not None:
-            weights = np.broadcast_to(self.weights.reshape(len(seen), -1), seen.shape)
+        if weights is not None:
+            weights = np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
             seen &= weights > 0
         columns = [
             self._score(model, targets[rows, k], None if weights is None else weights[rows, k], (rows, k))
@@ -398,10 +391,10 @@ class Judge:
         for name in ("predict", "predict_proba", "decision_function", "score"):
             if hasattr(model, name):
                 method = getattr(model, name)  # Scorers ask for its name.
-                setattr(changed, name, wraps(method)(partial(_answer, method, self.tasks, cells)))
+                setattr(changed, name, wraps(method)(partial(_answer, method, self.given["tasks"], cells)))
         takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
         more = {"sample_weight": weights} if takes and weights is not None else {}
-        return float(self.scorer(changed, self.X, y, **more))
+        return float(self.scorer(changed, self.given["X"], y, **more))
 
 
 def _answer(method: Callable[..., Any], tasks: Any, cells: Any, /, *args: Any, **named: Any) -> Any:

@@ -128,9 +128,8 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         """Return the estimator with the parameters that the search does not vary."""
         template = self._default() if self.estimator is None else clone(self.estimator)
         if not isinstance(template, MultiTaskEstimator):
-            raise refused(
-                "estimator", self.estimator, "give an MSSL estimator, a MultiTaskGLM or a MultiTaskClassifier"
-            )
+            allowed = "give an MSSL estimator, a MultiTaskGLM or a MultiTaskClassifier"
+            raise refused("estimator", self.estimator, allowed)
         for name, part in (("structure", Independent), ("penalty", L1)):
             if vars(template).get(name, part) is None:
                 setattr(template, name, part())
@@ -495,9 +494,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if not hasattr(self, "graph_choice_"):
             return html
         params = self.best_params_.items()
-        chosen = ", ".join(
-            f"{name}={value}" if isinstance(value, str) else f"{name}={value:.3g}" for name, value in params
-        )
+        chosen = ", ".join(f"{name}={value if isinstance(value, str) else f'{value:.3g}'}" for name, value in params)
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
         return f"{html}{tag('p', Html(description))!s}"

@@ -47,6 +47,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import squareform
 from sklearn.base import clone
 
 from mssl._progress import Progress
@@ -343,15 +344,13 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         off = ~np.eye(K, dtype=bool)
         # Forbidden edges are never selected and free edges always, so that the bound does not count them.
         priced = off if known is None else off & ~known.zeros(K) & (known.factors(K) > 0)
-        upper = np.triu_indices(K, 1)
-        counted = priced[upper]
+        counted = squareform(priced, checks=False)
         counts, selected = np.zeros((L, len(counted)), dtype=np.int32), 0
         for word in words:
             chosen = unpack(word, L, K)
             counts += chosen
             selected += int(np.count_nonzero(chosen.any(axis=0) & counted))
-        self.frequencies_, (i, j) = np.zeros((L, K, K)), upper
-        self.frequencies_[:, i, j] = self.frequencies_[:, j, i] = counts / len(words)
+        self.frequencies_ = np.stack([squareform(shares) for shares in counts / len(words)])
         self.mean_frequency_ = self.frequencies_.mean(axis=0)
         self.tasks_ = np.asarray(tasks)
         confidence = self.frequencies_.max(axis=0)
