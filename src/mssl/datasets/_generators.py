@@ -7,7 +7,6 @@ The truth, the training rows and the test rows come from three independent rando
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -110,24 +109,11 @@ def _respond(rng: np.random.Generator, predictor: np.ndarray, family: str, noise
     return predictor + noise * rng.standard_normal(predictor.shape)
 
 
-def _draw(
-    rng: np.random.Generator,
-    sizes: list[int],
-    coef: Array,
-    intercept: Array,
-    noise: Array,
-    *,
-    shared_design: bool,
-    family: str = "gaussian",
-) -> tuple[list[Array], list[np.ndarray]]:
-    """One design and one target of each task."""
-    n_features = coef.shape[1]
-    if shared_design:
-        designs = [rng.standard_normal((sizes[0], n_features))] * len(coef)
-    else:
-        designs = [rng.standard_normal((size, n_features)) for size in sizes]
-    fits = [X @ w + b for X, w, b in zip(designs, coef, intercept, strict=True)]
-    return designs, [_respond(rng, fit, family, size) for fit, size in zip(fits, noise, strict=True)]
+def _designs(rng: np.random.Generator, sizes: list[int], n_features: int, *, shared: bool) -> list[Array]:
+    """Standard normal features of each task, or one X for all tasks."""
+    if shared:
+        return [rng.standard_normal((sizes[0], n_features))] * len(sizes)
+    return [rng.standard_normal((size, n_features)) for size in sizes]
 
 
 def make_clustered_tasks(
@@ -244,8 +230,13 @@ def make_clustered_tasks(
     labels = np.array([0, 1]) if family == "binary" else None
     known = {**_scaled(graph, scale), "coef": coef, "intercept": intercept, "target_names": labels}
     text = f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets."
-    law = partial(_draw, coef=coef, intercept=intercept, noise=deviations, shared_design=shared_design, family=family)
-    parts = law(training, train), law(testing, test)
+
+    def part(rng: np.random.Generator, sizes: list[int]) -> Part:
+        designs = _designs(rng, sizes, n_features, shared=shared_design)
+        fits = [X @ w + b for X, w, b in zip(designs, coef, intercept, strict=True)]
+        return designs, [_respond(rng, fit, family, size) for fit, size in zip(fits, deviations, strict=True)]
+
+    parts = part(training, train), part(testing, test)
     return bunch(made("make_clustered_tasks"), *parts, text=text, known=known, layout=layout, as_frame=as_frame)
 
 
@@ -326,13 +317,15 @@ def make_residual_graph(
     coef = np.zeros((n_tasks, n_features))
     chosen = truth.permutation(coef.size)[: round(density * coef.size)]
     coef.flat[chosen] = truth.standard_normal(chosen.size)
-    intercept, own = intercept_scale * truth.standard_normal(n_tasks), np.zeros(n_tasks)
+    intercept = intercept_scale * truth.standard_normal(n_tasks)
     known = _scaled(graph, noise**2) | {"coef": coef, "intercept": intercept}
     root = np.linalg.cholesky(known["covariance"])
 
     def part(rng: np.random.Generator, size: int) -> Part:
-        designs, fits = _draw(rng, [size] * n_tasks, coef, intercept, own, shared_design=shared_design)
-        return designs, list(np.stack(fits) + root @ rng.standard_normal((n_tasks, size)))
+        designs = _designs(rng, [size] * n_tasks, n_features, shared=shared_design)
+        fits = np.stack([X @ w + b for X, w, b in zip(designs, coef, intercept, strict=True)])
+        rng.standard_normal((n_tasks, size))  # Earlier versions drew these numbers too; a seed keeps its data.
+        return designs, list(fits + root @ rng.standard_normal((n_tasks, size)))
 
     text = f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind})."
     parts = part(training, n_samples), part(testing, n_test)

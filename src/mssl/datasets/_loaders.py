@@ -38,6 +38,7 @@ from mssl._validation import check_choice, check_whole_number, refused
 from mssl.datasets._fetch import fetch, info, unpack
 from mssl.datasets._layout import Rows, bunch, by_month, calendar_from, names
 from mssl.exceptions import DatasetError
+from mssl.features.maps import CHUNK
 from mssl.files.formats import check_ending, write_table
 
 
@@ -620,9 +621,6 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
     return bunch(info(f"climate-{name}"), layout=layout, as_frame=as_frame, **content)
 
 
-_CHUNK = 1024  # Number of rows of a sparse X that are unpacked at a time; fewer rows need less memory and more calls.
-
-
 _LOADERS: dict[str, Callable[..., Bunch]] = {
     "digit-pairs": load_digit_pairs,
     "el-nino": load_el_nino,
@@ -662,8 +660,9 @@ def load(name: str, **options: Any) -> Bunch:
 
 def _blocks(bunch: Bunch) -> Iterator[list[list[object]]]:
     """Columns of blocks of rows of the file; sparse X is unpacked block by block. Whole numbers lose their ``.0``."""
-    for start in range(0, len(bunch.y), _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    step = max(1, CHUNK // bunch.X.shape[1])
+    for start in range(0, len(bunch.y), step):
+        rows = slice(start, start + step)
         block = bunch.X[rows].toarray() if sparse.issparse(bunch.X) else np.asarray(bunch.X[rows])
         values = block.astype(np.int64) if np.equal(block, np.round(block)).all() else block
         months = [bunch.months[rows].astype(str).tolist()] if "months" in bunch else []
