@@ -35,10 +35,10 @@ from sklearn.utils import Bunch
 
 from mssl._typing import Array, Labels, Matrix, Seed
 from mssl._validation import check_choice, check_whole_number, refused
+from mssl.data.inputs import CHUNK
 from mssl.datasets._fetch import fetch, info, unpack
 from mssl.datasets._layout import Rows, bunch, by_month, calendar_from, names
 from mssl.exceptions import DatasetError
-from mssl.features.maps import CHUNK
 from mssl.files.formats import check_ending, write_table
 
 

@@ -112,9 +112,8 @@ def compare_methods(
     True
     """
     if not isinstance(estimators, Mapping) or not estimators:
-        raise refused(
-            "estimators", estimators, "give a dict of name → estimator; differences are relative to the first"
-        )
+        allowed = "give a dict of name → estimator; differences are relative to the first"
+        raise refused("estimators", estimators, allowed)
     first = next(iter(estimators.values()))
     labels = is_classifier(first)
     X, groups, order, _ = take_columns(X, groups, order)
@@ -124,23 +123,22 @@ def compare_methods(
     family = "bernoulli" if labels else "gaussian"
     loss = first._template()._loss() if hasattr(first, "_template") else resolve_loss(family)
     offset = None if offset is None else read_offset(offset, np.shape(y), loss.identity)
-    beside = {"sample_weight": sample_weight, "groups": groups, "order": order, "offset": offset}
-    beside = {name: None if values is None else np.asarray(values) for name, values in beside.items()}
+    beside = {"y": y, "sample_weight": sample_weight, "groups": groups, "order": order, "offset": offset}
     rows = X if hasattr(X, "shape") else np.asarray(X)
-    given = {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}
+    arrays = {name: None if values is None else np.asarray(values) for name, values in beside.items()}
+    given = {"X": rows, "tasks": tasks, **arrays}
     folds = Folds.from_cv(data, cv, rows)
     folds.check(data)
     _check_inner_folds(estimators, data, folds)
-    splits = list(folds)
     pieces = [
         (f"{name}, part {k + 1}", (model, data, given, labels, *split))
-        for k, split in enumerate(splits)
+        for k, split in enumerate(folds)
         for name, model in estimators.items()
     ]
-    identity = "" if checkpoint is None else fingerprint(estimators, data, given, splits)
+    identity = "" if checkpoint is None else fingerprint(estimators, data, given, folds)
     with Progress(verbose, "comparison", 1) as progress:
         found = Workers(n_jobs, Checkpoint(checkpoint, identity), progress).run(_predict_part, "fits", pieces)
-    return _judged(found, list(estimators), data, splits, loss)
+    return _judged(found, list(estimators), data, folds, loss)
 
 
 def _check_inner_folds(estimators: Mapping[str, BaseEstimator], data: TaskData, folds: Folds) -> None:
@@ -160,19 +158,14 @@ def _check_inner_folds(estimators: Mapping[str, BaseEstimator], data: TaskData, 
 
 
 def _judged(
-    found: Mapping[str, Sequence[float]],
-    names: Sequence[str],
-    data: TaskData,
-    splits: Sequence[tuple[Mask, Mask]],
-    loss: Loss,
+    found: Mapping[str, Sequence[float]], names: Sequence[str], data: TaskData, folds: Folds, loss: Loss
 ) -> dict[str, Any]:
     """Return the result of :func:`compare_methods` from the predicted means of each test part."""
     y = (data.y == np.unique(data.y)[-1]).astype(float) if loss.labels else data.y.astype(float)
-    weights = np.ones(len(y)) if data.weights is None else data.weights
-    task, K = data.task_of_row, data.n_tasks
+    weights, task, K = data.row_weights, data.task_of_row, data.n_tasks
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    lost, counts = np.zeros((len(names), len(splits), K)), np.zeros((len(splits), K))  # Sums over the rows of a part.
-    for k, (train, test) in enumerate(splits):
+    lost, counts = np.zeros((len(names), len(folds), K)), np.zeros((len(folds), K))  # Sums over the rows of a part.
+    for k, (train, test) in enumerate(folds):
         counts[k] = np.bincount(task[test], weights[test], K)
         base = task_means(y[train], task[train], weights[train], K)[task[test]]
         for m, name in enumerate(names):
@@ -184,7 +177,7 @@ def _judged(
     with np.errstate(invalid="ignore"):  # A task may have no rows in a part.
         of_task, of_all = lost / counts, lost.sum(axis=1) / counts.sum(axis=0)
     return {
-        "folds": len(splits),
+        "folds": len(folds),
         "methods": {
             name: {
                 measure: {"mean": float(np.mean(values)), "standard_error": standard_error(np.asarray(values))}
