@@ -170,7 +170,7 @@ class WeightStep(Problem):
         if not coupled:
             return Coupling.diagonal_only(np.full(K, ridge))
         P = sparse_precision("chain", K, np.random.default_rng(0)) * ridge
-        return Coupling.from_precision(P, 1.0, np.linalg.inv(P))
+        return Coupling(P, np.linalg.inv(P))
 
     def _null_intercepts(self) -> Array:
         mean = np.asarray(self.y.mean(axis=1))

@@ -94,7 +94,7 @@ class Task:
         A = rng.standard_normal((K, K if coupled == "full" else 1))
         precision = np.zeros((K, K)) if coupled == "none" else A @ A.T + (0.1 * np.eye(K) if coupled == "full" else 0)
         inverse = np.linalg.inv(precision) if coupled == "full" else None
-        self.coupling = Coupling.from_precision(precision, 1.0, inverse)
+        self.coupling = Coupling(precision, inverse)
         self.zero = np.zeros((K, d))
 
     def objective(self, V, penalty):

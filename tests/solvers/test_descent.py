@@ -48,7 +48,7 @@ def coupling_of(rng, K, kind):
         return Coupling.diagonal_only(rng.uniform(0.5, 2.0, K))
     A = rng.standard_normal((K, 2 * K))
     P = A @ A.T / K + 0.3 * np.eye(K)
-    return Coupling.from_precision(P, 1.0, np.linalg.inv(P), 0.7 if kind == "mean" else 0.0)
+    return Coupling(P, np.linalg.inv(P), 0.7 if kind == "mean" else 0.0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -262,7 +262,7 @@ def test_sweeps_that_only_rounding_moves_end_as_stalled():
     rng = np.random.default_rng(0)
     design = Design.build(1 + 1e-13 * rng.standard_normal((20, 6)), [0, 5, 10, 15, 20], centre=False)
     loss = Quadratic.of_rows(design, np.ones(20), rng.standard_normal(20), intercept=False)
-    coupling = Coupling.from_precision(100 * (np.eye(4) + 0.1))
+    coupling = Coupling(100 * (np.eye(4) + 0.1))
     step = door.descend(
         StepProblem.of(loss, coupling, EntrywisePenalty(np.full((4, 6), 0.2))),
         np.zeros((4, 6)),
@@ -339,7 +339,7 @@ def test_iterations_of_support_solves_count_and_are_limited():
             return super().product(V)
 
     loss = Counted(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), 0.5 * np.sum(y**2, axis=1))
-    coupling = Coupling.from_precision(np.eye(K) + 50.0)
+    coupling = Coupling(np.eye(K) + 50.0)
     step = descend_on_support(
         StepProblem.of(loss, coupling, np.full(K, 0.01)), np.zeros((K, d)), tol=1e-12, max_iter=300
     )

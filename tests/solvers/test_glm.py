@@ -62,12 +62,12 @@ def make_problem(name: str, *, threshold: float = 0.0, solver: str = "auto", bud
 
 def coupled(K: int, mean_variance: float = 0.0) -> Coupling:
     precision = 2.0 * np.eye(K) - 0.6 * (np.eye(K, k=1) + np.eye(K, k=-1))
-    return Coupling.from_precision(precision, 1.0, np.linalg.inv(precision), mean_variance)
+    return Coupling(precision, np.linalg.inv(precision), mean_variance)
 
 
 def laplacian(K: int) -> Coupling:
     L = np.eye(K) - np.ones((K, K)) / K
-    return Coupling.from_precision(L)
+    return Coupling(L)
 
 
 def objective(problem: CoefficientProblem, coupling: Coupling, W: np.ndarray) -> float:

@@ -75,7 +75,7 @@ class SingleWeights(Penalty):
 def random_coupling(rng, K):
     A = rng.standard_normal((K, 2 * K))
     precision = A @ A.T / K + 0.2 * np.eye(K)
-    return Coupling.from_precision(precision, 1.0, np.linalg.inv(precision))
+    return Coupling(precision, np.linalg.inv(precision))
 
 
 def hessian(problem, coupling):

@@ -35,7 +35,7 @@ def random_precision(rng, K):
 
 def random_coupling(rng, K, mean_variance=0.0, strength=1.0):
     precision = random_precision(rng, K)
-    return Coupling.from_precision(precision, strength, np.linalg.inv(precision), mean_variance)
+    return Coupling(strength * precision, np.linalg.inv(precision) / strength, mean_variance)
 
 
 class Problem:
@@ -240,7 +240,7 @@ def test_shared_mean_is_the_explicit_dense_coupling():
     problem = Problem(8)
     implicit = random_coupling(problem.rng, problem.K, 1.7)
     C = implicit.dense()
-    explicit = Coupling.from_precision(C, 1.0, np.linalg.inv(C))
+    explicit = Coupling(C, np.linalg.inv(C))
     for loss in problem.forms():
         t = np.full(problem.K, 0.05 * np.abs(loss.linear).max())
         a, b = (solve_quadratic(StepProblem.of(loss, c, t), np.zeros((4, 6)), tol=1e-12) for c in (implicit, explicit))
@@ -269,13 +269,9 @@ def test_permuting_tasks_permutes_the_weights(problem):
     t = problem.rng.uniform(0.1, 0.5, K)
     moved = Quadratic(loss.gram[order], loss.linear[order], loss.constants[order])
     W0 = np.zeros((K, problem.d))
-    a = solve_quadratic(
-        StepProblem.of(loss, Coupling.from_precision(precision, 1, np.linalg.inv(precision)), t), W0, tol=1e-13
-    )
+    a = solve_quadratic(StepProblem.of(loss, Coupling(precision, np.linalg.inv(precision)), t), W0, tol=1e-13)
     mixed = precision[np.ix_(order, order)]
-    b = solve_quadratic(
-        StepProblem.of(moved, Coupling.from_precision(mixed, 1, np.linalg.inv(mixed)), t[order]), W0, tol=1e-13
-    )
+    b = solve_quadratic(StepProblem.of(moved, Coupling(mixed, np.linalg.inv(mixed)), t[order]), W0, tol=1e-13)
     np.testing.assert_allclose(a.W[order], b.W, atol=1e-5)
 
 
@@ -389,7 +385,7 @@ def test_a_kept_preconditioner_serves_other_couplings(d):
     loss, W0, t = problem.gram_form(), np.zeros((3, d)), np.zeros(3)
     precision = random_precision(problem.rng, 3)
     for strength in (1.0, 1.5, 40.0):
-        coupling = Coupling.from_precision(precision, strength, np.linalg.inv(precision))
+        coupling = Coupling(strength * precision, np.linalg.inv(precision) / strength)
         step = solve_quadratic(StepProblem.of(loss, coupling, t), W0, solver="cg", tol=1e-18)
         assert step.status is Status.CONVERGED
         blocks = [np.kron(row, np.eye(d)) for row in coupling.dense()[:, None, :]]

@@ -22,7 +22,7 @@ in the same relative units, and ``certified`` is False.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -33,34 +33,11 @@ from mssl.kernels import graph_components, plain
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 
+if TYPE_CHECKING:
+    from mssl.solvers.glm import GLMLoss
+    from mssl.solvers.quadratic import Quadratic
 
-class ConvexLoss(Protocol):
-    """The interface of a convex loss for bounds and steps. The loss is a sum over tasks, or relates them itself."""
-
-    @property
-    def related(self) -> sparse.csr_array | None:
-        """A matrix whose nonzero entries are the tasks that the loss relates; None if it relates none."""
-        ...
-
-    def value(self, W: Array) -> float:
-        """The loss at W."""
-        ...
-
-    def gradient(self, W: Array) -> Array:
-        """The gradient of the loss at W, (K, d)."""
-        ...
-
-    def fenchel(self, W: Array, scales: Array) -> Array:
-        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task, (K,)."""
-        ...
-
-    def at_zero(self) -> tuple[Array, Array]:
-        """Gradient (K, d) and value of each task (K,) at W = 0."""
-        ...
-
-    def smooth(self, coupling: Coupling, W: Array, G: Array) -> float:
-        """Loss plus coupling at W, whose gradient there is G."""
-        ...
+ConvexLoss: TypeAlias = "Quadratic | GLMLoss"
 
 
 class WeightBound:

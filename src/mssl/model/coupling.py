@@ -49,18 +49,6 @@ class Coupling:
     ridge: Array | None = None
 
     @classmethod
-    def from_precision(
-        cls,
-        precision: TaskMatrix,
-        strength: float = 1.0,
-        covariance: TaskMatrix | None = None,
-        mean_variance: float = 0.0,
-    ) -> Coupling:
-        """The coupling with P = η times a precision matrix."""
-        inverse = None if covariance is None else covariance / strength
-        return cls(precision * float(strength), inverse, float(mean_variance))
-
-    @classmethod
     def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
         """The coupling of independent tasks, each with its own ridge strength; 0 means no coupling."""
         diagonal = np.asarray(diagonal, dtype=float)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +13,9 @@ from sklearn.base import BaseEstimator
 
 from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
+
+if TYPE_CHECKING:
+    from mssl.solvers.quadratic import Quadratic, StepProblem
 
 # A step makes progress if it lowers the certificate to this share of its value. With a larger share, solvers end later.
 SLOW = 0.9
@@ -206,8 +210,7 @@ class Unknowns:
 
 
 def conjugate_gradients(
-    operate: Callable[[Array], Array],
-    residual: Callable[[Array], Array],
+    problem: StepProblem[Quadratic],
     preconditioners: Iterator[tuple[Callable[[Array], Array], float]],
     certificate: Callable[[Array, Array], float],
     W: Array,
@@ -215,7 +218,7 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
 ) -> WeightStep:
-    """Solve a linear system until the certificate, a function of W and its residual, is within ``tol``.
+    """Solve a step without a penalty until the certificate, a function of W and its residual, is within ``tol``.
 
     The preconditioners are used in turn, each for its own number of iterations. Since the recurrence for the residual
     accumulates rounding errors, every restart computes the true residual and its certificate.
@@ -223,7 +226,7 @@ def conjugate_gradients(
     gap, budget, made, done = np.inf, 0.0, 0, 0
     precondition: Callable[[Array], Array] | None = None
     while True:
-        R = residual(W)
+        R = -problem.gradient(W)
         previous, gap = gap, certificate(W, R)
         if end := WeightStep.ended(W, gap, done, tol, limit=max_iter):
             return end
@@ -232,7 +235,7 @@ def conjugate_gradients(
         if precondition is None:
             return WeightStep(W, gap, done, Status.STALLED)
         limit = int(min(budget, INNER_ITERATIONS, max_iter - done))
-        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
+        W, made = solve_cg(problem.product, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
         done += made
 
 

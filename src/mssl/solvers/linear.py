@@ -79,15 +79,8 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
             return WeightStep(W, gap, done, Status.CONVERGED)
         if not np.isfinite(gap):
             W, done = np.array(W0, dtype=float), 0
-    step = conjugate_gradients(
-        problem.product,
-        lambda V: loss.linear - problem.product(V),
-        preconditioners(problem),
-        lambda V, R: problem.bound(V, -R),
-        W,
-        tol=tol,
-        max_iter=max_iter - done,
-    )
+    made, limit = preconditioners(problem), max_iter - done
+    step = conjugate_gradients(problem, made, lambda V, R: problem.bound(V, -R), W, tol=tol, max_iter=limit)
     return replace(step, n_iter=done + step.n_iter)
 
 

@@ -155,15 +155,9 @@ class ResidualProblem(WeightProblem):
             return descend_in_bursts(
                 W, partial(run, W), certificate, tol, max_iter, certified, jump if certified else None
             )
-        return conjugate_gradients(
-            step.product,
-            lambda V: -step.gradient(V),
-            ((_inverse(self, A), np.inf) for _ in range(1)),  # computed only if W is not yet the solution
-            lambda V, _: certificate(V),
-            np.array(W, dtype=float),
-            tol=tol,
-            max_iter=max_iter,
-        )
+        inverse = ((_inverse(self, A), np.inf) for _ in range(1))  # computed only if W is not yet the solution
+        W = np.array(W, dtype=float)
+        return conjugate_gradients(step, inverse, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter)
 
     def certificate(self, coupling: Coupling, step: StepProblem[Quadratic]) -> Callable[[Array], float]:
         """Upper bound of the suboptimality of W; for penalties that are not convex, the violation of optimality."""

@@ -225,7 +225,8 @@ class Structure(BaseEstimator, ABC):
 
     def couple(self, step: StructureStep, mean_variance: float = 0.0) -> Coupling:
         """The quadratic form ηΩ, with a shared mean, as the coupling of the weight step."""
-        return Coupling.from_precision(step.precision, self.strength, step.covariance, mean_variance)
+        inverse = None if step.covariance is None else step.covariance / self.strength
+        return Coupling(step.precision * self.strength, inverse, mean_variance)
 
 
 class Coupled(Structure):
