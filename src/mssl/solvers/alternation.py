@@ -199,16 +199,10 @@ class Alternation:
         If a step fails, :meth:`_rounds` continues, which has more ways to recover.
         """
         L, e = self.structure.prices(self.scale)
-        variances, strengths = plain(self.scale.variances), (self.structure.strength, self.mean_variance)
-        rounds = FitRounds(
-            loss,
-            (*strengths, self.structure.shrinkage, variances, e, L),
-            (self.tol, _SHARE, _LOOSE, NEGLIGIBLE, 2),
-            (W, step.precision, np.asarray(step.covariance)),
-            ready=ready,
-            known=step.warm is not None,
-            max_inner=self.max_inner,
-        )
+        strengths = self.structure.strength, self.mean_variance, self.structure.shrinkage
+        prior, limits = (*strengths, plain(self.scale.variances), e, L), (self.tol, _SHARE, _LOOSE, NEGLIGIBLE, 2)
+        start, updated = (W, step.precision, np.asarray(step.covariance)), step.warm is not None
+        rounds = FitRounds(loss, prior, limits, start, ready=ready, known=updated, max_inner=self.max_inner)
         stop, status, ended, left = False, None, None, self.max_iter
         while left and not (stop or status or ended == BROKE):
             # The first 2 * PATIENCE rounds cannot stall. After them, the status is checked in every round.

@@ -30,19 +30,10 @@ from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import Alternation, FitResult, Record
 from mssl.solvers.base import MOST_STEPS, Status
-from mssl.solvers.glm import GLMLoss, GLMRows, linearise
+from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import KeptLoss, Quadratic, WeightProblem, make_quadratic, penalty_parts
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
-from mssl.solvers.start import (
-    SingleFits,
-    diagonal_start,
-    mean_variance,
-    moderated_noise,
-    ridge_fixed_point,
-    sampling_variances,
-    spectra_of,
-    variance_components,
-)
+from mssl.solvers.start import SingleFits, diagonal_start, mean_variance, ridge_fixed_point, single_fits
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import Independent
@@ -203,18 +194,11 @@ def prepare(
     else:
         rows = GLMRows.build(data, design, loss, intercept=intercept, memory_limit=limit)
         given = np.ones(K) if given is None and not loss.has_dispersion else given
-    freedom = data.weight_sums() - float(intercept)
-    if given is not None and not needs_start and not settings.shared_mean:
+    if given is None or needs_start or settings.shared_mean:
+        fits = single_fits(base if rows is None else rows, data.weight_sums() - float(intercept), given)
+    else:
         base = base if rows is None else rows.null_quadratic()
         fits = SingleFits(base, None, given, np.ones(K), np.ones(K), None)
-    elif rows is None:
-        spectra = spectra_of(base, freedom)
-        noise, signal = variance_components(spectra, given)
-        noise = moderated_noise(spectra, noise, signal) if given is None else noise
-        sampling = sampling_variances(spectra, noise, np.maximum(signal, noise / spectra.typical_value()))
-        fits = SingleFits(base, spectra, noise, signal, sampling, None)
-    else:
-        fits = linearise(rows, freedom, given)
     tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
     return Prepared(**vars(fits), mean_variance=tau, settings=settings, design=design, data=data, rows=rows, unit=unit)
 
@@ -224,15 +208,9 @@ def build_design(data: TaskData, settings: Settings) -> Design:
 
     Curves follow the linear features, and their penalty factor is 1.
     """
-    design = Design.build(
-        data.X,
-        None if data.shared else data.offsets,
-        data.n_tasks,
-        data.weights,
-        centre=settings.fit_intercept,
-        scale=settings.scale_features,
-    )
-    if not settings.scale_features:
+    bounds, centre, scale = None if data.shared else data.offsets, settings.fit_intercept, settings.scale_features
+    design = Design.build(data.X, bounds, data.n_tasks, data.weights, centre=centre, scale=scale)
+    if not scale:
         problem = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
         remedy = "Use features='linear', or give the feature in other units and adapt the penalties."
         check_sizes(design.stored.largest(), _FOURTH_POWERS, problem, remedy)

@@ -17,16 +17,10 @@ then moves towards the minimiser as far as the true objective falls. A Hessian i
 rounds and couplings as long as the steps contract well, and is formed again when they do not. Most steps therefore cost
 two products with the features. The gradient is always the exact one, so the certificate is exact too.
 
-**Starting values.** At the start, losses other than least squares are replaced by the quadratic that agrees with them
-to second order at single-task ridge fits. The ridge strengths are the noise over the signal variance, which are
-estimated from the quadratic in turn (penalised quasi-likelihood). The first fit has intercepts alone. A dispersion that
-has to be estimated comes from Pearson's statistic at the last fit.
-
 References
 ----------
 Lee, Sun & Saunders (2014), Proximal Newton-type methods for minimizing composite functions, SIAM Journal on
 Optimization 24(3), doi:10.1137/130921428.
-Breslow & Clayton (1993), Approximate inference in generalized linear mixed models, doi:10.1080/01621459.1993.10594284.
 """
 
 from __future__ import annotations
@@ -42,14 +36,12 @@ from mssl._validation import warn
 from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
-from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import (
     ARMIJO,
     INNER_ITERATIONS,
-    MOST_STEPS,
     NEGLIGIBLE,
     PATIENCE,
     ROUNDING,
@@ -59,36 +51,11 @@ from mssl.solvers.base import (
     WeightStep,
     bracketed_newton,
 )
-from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, make_quadratic
-from mssl.solvers.start import (
-    SingleFits,
-    Spectra,
-    moderate,
-    residual_freedom,
-    sampling_variances,
-    spectra_of,
-    variance_components,
-)
 
 # The Newton iteration for the intercepts ends with a step of at most this length. The error is then about 1e-9 in the
 # intercept and 1e-18 in the loss, so a further step would gain nothing.
 _LAST_STEP = 3e-5
-
-# The next constants belong to the single-task ridge fits. Their estimates need an accuracy of about ten percent;
-# further rounds only cost time.
-_ROUNDS = 6  # limit of the rounds
-_SETTLED = 0.2  # the rounds end when no signal variance changes by more than this share
-# With at least this number of rows per feature, one round is enough: shrinkage then hardly changes the information.
-_PLENTY = 10.0
-_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
-_EXACT = 1e-8  # gap of a ridge fit, relative to the loss, if its residuals estimate a dispersion
-_WORST_DISPERSION = 1e30  # safeguard: single fits whose dispersion exceeds this did not come near the targets
-# Safeguard: smallest signal variance of a ridge fit, in units of the sampling variance of a typical direction.
-_SMALLEST_SIGNAL = 1e-3
-# Prior variance, in signal variances, of a fit that is hardly shrunk. A smaller one biases the information, a larger
-# one lets separable labels diverge.
-_WIDE = 16.0
 
 # Share of the present gap to which the quadratic is solved. A smaller share costs more per step, a larger one takes
 # more steps. If a step leaves more than this share of the gap, the Hessian is formed again.
@@ -197,10 +164,9 @@ class GLMRows:
         c = np.maximum(c, NEGLIGIBLE * self.design.per_task(np.where(means > 0, means, 1.0)))
         return c, predictor - self.weights * self.loss.gradient(self.y, eta) / c
 
-    def working_quadratic(self, predictor: Array, intercepts: Array) -> Quadratic:
+    def quadratic_at(self, predictor: Array, eta: Array) -> Quadratic:
         """The quadratic at a point, with the expected curvature and noise precisions 1."""
-        c, z = self.working(predictor, predictor + self.design.per_task(intercepts))
-        return self.quadratic(c, z)
+        return self.quadratic(*self.working(predictor, eta))
 
     def quadratic(self, c: Array, z: Array) -> Quadratic:
         """Weighted least squares. A row of weight 2 counts as two rows when the form of the loss is chosen."""
@@ -217,7 +183,7 @@ class GLMRows:
     def null_quadratic(self) -> Quadratic:
         """The quadratic at the fit of intercepts alone."""
         predictor = np.zeros(len(self.y))
-        return self.working_quadratic(predictor, self.best_intercepts(predictor))
+        return self.quadratic_at(predictor, self.design.per_task(self.best_intercepts(predictor)))
 
 
 def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
@@ -447,94 +413,3 @@ def _search(
         t *= 0.5
     loss.evaluate(point.W, point.predictor, point.intercepts)
     return None, False, 0.0, _LONGEST_MOVE
-
-
-@np.errstate(all="ignore")  # if numbers overflow, an error is raised at the end
-def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
-    """The quadratic approximation of the loss at single-task ridge fits, with the variances of the tasks.
-
-    Parameters
-    ----------
-    rows : GLMRows
-        Data and loss.
-    freedom : ndarray of shape (K,)
-        Degrees of freedom: total weight, less one where an intercept is fitted.
-    noise : ndarray of shape (K,) or None
-        Known dispersions; None where they have to be estimated.
-    """
-    base = rows.null_quadratic()
-    spectra = spectra_of(base, freedom)
-    level, signal = variance_components(spectra, noise)
-    typical = spectra.typical_value()
-    W = np.zeros((rows.design.n_tasks, rows.design.n_features))
-    plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
-    enough = _CLOSE if noise is not None else _EXACT
-    for _ in range(1 if plenty else _ROUNDS):
-        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
-        W, base = point.W, _near_quadratic(fitted, point, base, reuse=plenty and noise is not None)
-        previous, spectra = signal, spectra_of(base, freedom)
-        level, signal = variance_components(spectra, noise)
-        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
-            break
-    if noise is None:
-        level = _pearson(rows, point, spectra, level, signal)
-        level, signal = variance_components(spectra, level)
-    # A fit that is shrunk for prediction has predictors that are too small. They overstate the information in the data,
-    # for labels several times. The sampling variances therefore come from a fit whose prior is wide. With many rows,
-    # the present fit gives the same result. With fewer rows than features, the sampling variance of a direction that
-    # the data determine is n/d times that of a typical direction at the fit of intercepts alone.
-    seen, near = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features), spectra
-    wide = _WIDE * np.maximum(signal, seen * level / typical)
-    if not plenty:
-        _, point = _ridge_fit(rows, base, level, wide, W, _CLOSE)
-        near = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), freedom)
-    sampling = sampling_variances(near, level, wide)
-    if not np.isfinite([level, signal, sampling, *W.T]).all() or float(level.max()) > _WORST_DISPERSION:
-        raise DataError(
-            f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
-            f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
-            "Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
-        )
-    return SingleFits(base, spectra, level, signal, sampling, W)
-
-
-def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
-    return np.maximum(signal, _SMALLEST_SIGNAL * noise / spectra.typical_value())
-
-
-def _ridge_fit(
-    rows: GLMRows, base: Quadratic, noise: Array, variances: Array, W: Array, enough: float
-) -> tuple[GLMLoss, Point]:
-    """Single-task ridge fits with given prior variances."""
-    s = 1.0 / noise
-    loss = GLMLoss(rows, s, first=base.scaled(s))
-    problem = StepProblem(loss, Coupling.diagonal_only(1.0 / variances), EntrywisePenalty(np.zeros(W.shape)))
-    step = proximal_newton(
-        problem, W, conjugate_gradient, tol=enough * max(1.0, abs(loss.value(W))), max_iter=MOST_STEPS
-    )
-    return loss, loss.evaluate(step.W)
-
-
-def _near_quadratic(loss: GLMLoss, point: Point, base: Quadratic, *, reuse: bool) -> Quadratic:
-    """The quadratic at a point. With ``reuse``, it has the Hessian of the fit's last steps, if the fit formed one.
-
-    With many rows the Hessian takes most of the time, and it hardly changes in the last steps.
-    """
-    reference = loss.reference
-    formed = reference is not None and (base.by_rows or not np.may_share_memory(reference.gram, base.gram))
-    if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
-        return reference.with_gradient(point.W, point.derivatives[0])
-    return loss.rows.working_quadratic(point.predictor, point.intercepts)
-
-
-def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
-    r"""Moderated :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
-    means = rows.loss.inverse_link(point.eta)
-    squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
-    left, totals = (
-        residual_freedom(spectra, noise, _variances(spectra, noise, signal)),
-        rows.design.task_sums(rows.weights),
-    )
-    # A fit that uses nearly all degrees of freedom does not determine the noise. At least a tenth of the rows count.
-    freedom = np.maximum(left, 0.1 * totals)
-    return moderate(np.maximum(squares / freedom, 1e-10), freedom)

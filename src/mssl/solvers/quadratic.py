@@ -454,15 +454,12 @@ class StepProblem(Generic[L]):
 
     @classmethod
     def of(
-        cls, loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty | Penalty | Array | None = None
-    ) -> StepProblem[Quadratic]:
-        """The problem for a quadratic loss.
-
-        A penalty of shape (K,) or (K, d) holds ℓ1 strengths; None means no penalty.
-        """
+        cls, loss: L, coupling: Coupling, penalty: EntrywisePenalty | Penalty | Array | None = None
+    ) -> StepProblem[L]:
+        """The problem for a penalty whose ℓ1 strengths are an array of shape (K,) or (K, d), or None."""
         if not isinstance(penalty, Penalty):
             strengths = np.zeros(loss.n_tasks) if penalty is None else penalty
-            penalty = EntrywisePenalty.of(strengths, loss.linear.shape)
+            penalty = EntrywisePenalty.of(strengths, (loss.n_tasks, loss.n_features))
         return StepProblem(loss, coupling, penalty)
 
     @cached_property

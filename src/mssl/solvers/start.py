@@ -25,12 +25,18 @@ have little weight.
 ridge strengths agree with the weights that they give. It determines the constants of F, and the alternation starts
 there.
 
+**Other losses.** At the start, losses other than least squares are replaced by the quadratic that agrees with them
+to second order at single-task ridge fits. The ridge strengths are the noise over the signal variance, which are
+estimated from the quadratic in turn (penalised quasi-likelihood). The first fit has intercepts alone. A dispersion that
+has to be estimated comes from Pearson's statistic at the last fit.
+
 References
 ----------
 Patterson & Thompson (1971), doi:10.1093/biomet/58.3.545 (restricted maximum likelihood).
 Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression,
 doi:10.2202/1544-6115.1027.
 Paule & Mandel (1982), Consensus values and weighting factors, doi:10.6028/jres.087.022.
+Breslow & Clayton (1993), Approximate inference in generalized linear mixed models, doi:10.1080/01621459.1993.10594284.
 """
 
 from __future__ import annotations
@@ -45,8 +51,12 @@ from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from mssl._typing import Array
+from mssl.exceptions import DataError
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING, bracketed_newton
-from mssl.solvers.quadratic import LARGE, Quadratic, WeightProblem
+from mssl.solvers.glm import GLMLoss, GLMRows, Point, proximal_newton
+from mssl.solvers.linear import conjugate_gradient
+from mssl.solvers.quadratic import LARGE, Quadratic, StepProblem, WeightProblem
 
 if TYPE_CHECKING:
     from mssl.structures.base import Structure, StructureScale
@@ -67,6 +77,21 @@ _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2
 _FLAT = 1e-9  # differences of the criterion, its slopes and its Newton steps below this count as rounding
 _NOISE_FLOOR = 1e-10  # safeguard: smallest noise variance, as a share of the variance of the target
 _SMALLEST_FREEDOM = 1e-3  # safeguard: variances with fewer degrees of freedom than this are ignored
+
+# The next constants belong to the single-task ridge fits. Their estimates need an accuracy of about ten percent;
+# further rounds only cost time.
+_ROUNDS = 6  # limit of the rounds
+_SETTLED = 0.2  # the rounds end when no signal variance changes by more than this share
+# With at least this number of rows per feature, one round is enough: shrinkage then hardly changes the information.
+_PLENTY = 10.0
+_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
+_EXACT = 1e-8  # gap of a ridge fit, relative to the loss, if its residuals estimate a dispersion
+_WORST_DISPERSION = 1e30  # safeguard: single fits whose dispersion exceeds this did not come near the targets
+# Safeguard: smallest signal variance of a ridge fit, in units of the sampling variance of a typical direction.
+_SMALLEST_SIGNAL = 1e-3
+# Prior variance, in signal variances, of a fit that is hardly shrunk. A smaller one biases the information, a larger
+# one lets separable labels diverge.
+_WIDE = 16.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -502,3 +527,89 @@ def _trigamma_inverse(value: float) -> float:
     """The h with ψ'(h) = value; the bracket follows from 1/h < ψ'(h) < 1/h + 1/h²."""
     high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
     return float(brentq(lambda h: zeta(2, h) - value, 0.5 / value, 2 * high))
+
+
+def single_fits(loss: Quadratic | GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
+    """Estimates from single-task fits.
+
+    Parameters
+    ----------
+    loss : Quadratic or GLMRows
+        Least squares, or data with another loss.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom: total weight, less one where an intercept is fitted.
+    noise : ndarray of shape (K,) or None
+        Known noise variances or dispersions; None where they have to be estimated.
+    """
+    if isinstance(loss, GLMRows):
+        return _ridge_fits(loss, freedom, noise)
+    spectra = spectra_of(loss, freedom)
+    level, signal = variance_components(spectra, noise)
+    level = moderated_noise(spectra, level, signal) if noise is None else level
+    sampling = sampling_variances(spectra, level, np.maximum(signal, level / spectra.typical_value()))
+    return SingleFits(loss, spectra, level, signal, sampling, None)
+
+
+@np.errstate(all="ignore")  # if numbers overflow, an error is raised at the end
+def _ridge_fits(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
+    """Single-task ridge fits for a loss other than least squares, and the quadratic that agrees with it there."""
+    totals, d, W = (
+        rows.design.task_sums(rows.weights),
+        rows.design.n_features,
+        np.zeros((rows.design.n_tasks, rows.design.n_features)),
+    )
+    base = rows.null_quadratic()
+    spectra = spectra_of(base, freedom)
+    level, signal = variance_components(spectra, noise)
+    typical, plenty = spectra.typical_value(), float(totals.min()) >= _PLENTY * d
+    for _ in range(1 if plenty else _ROUNDS):
+        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, noise is None)
+        W, recent, slope = point.W, fitted.reference, point.derivatives[0]
+        # With many rows the Hessian takes most of the time, and it hardly changes in the last steps of the fit.
+        reuse = plenty and noise is not None and recent is not None and bool((fitted.precisions == 1.0).all())
+        if reuse and recent is not None and (base.by_rows or not np.may_share_memory(recent.gram, base.gram)):
+            base = recent.with_gradient(W, slope)
+        else:
+            base = rows.quadratic_at(point.predictor, point.eta)
+        previous, spectra = signal, spectra_of(base, freedom)
+        level, signal = variance_components(spectra, noise)
+        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
+            break
+    if noise is None:
+        # Pearson's statistic. A fit that uses nearly all degrees of freedom does not determine the noise. At least a
+        # tenth of the rows count.
+        means = rows.loss.inverse_link(point.eta)
+        squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
+        left = residual_freedom(spectra, level, _variances(spectra, level, signal))
+        left = np.maximum(left, 0.1 * totals)
+        level, signal = variance_components(spectra, moderate(np.maximum(squares / left, 1e-10), left))
+    # A fit that is shrunk for prediction has predictors that are too small. They overstate the information in the data,
+    # for labels several times. The sampling variances therefore come from a fit whose prior is wide. With many rows,
+    # the present fit gives the same result. With fewer rows than features, the sampling variance of a direction that
+    # the data determine is n/d times that of a typical direction at the fit of intercepts alone.
+    wide, near = _WIDE * np.maximum(signal, np.minimum(1.0, totals / d) * level / typical), spectra
+    if not plenty:
+        point = _ridge_fit(rows, base, level, wide, W, exact=False)[1]
+        near = spectra_of(rows.quadratic_at(point.predictor, point.eta), freedom)
+    sampling = sampling_variances(near, level, wide)
+    if not np.isfinite([level, signal, sampling, *W.T]).all() or float(level.max()) > _WORST_DISPERSION:
+        raise DataError(
+            f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
+            f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
+            "Give y in other units, use fit_intercept=True, or give the loss a noise_variance."
+        )
+    return SingleFits(base, spectra, level, signal, sampling, W)
+
+
+def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    return np.maximum(signal, _SMALLEST_SIGNAL * noise / spectra.typical_value())
+
+
+def _ridge_fit(
+    rows: GLMRows, base: Quadratic, noise: Array, variances: Array, W: Array, exact: bool
+) -> tuple[GLMLoss, Point]:
+    """Single-task ridge fits with given prior variances, close to the optimum or ``exact``."""
+    loss = GLMLoss(rows, 1.0 / noise, first=base.scaled(1.0 / noise))
+    problem = StepProblem.of(loss, Coupling.diagonal_only(1.0 / variances))
+    tol = (_EXACT if exact else _CLOSE) * max(1.0, abs(loss.value(W)))
+    return loss, loss.evaluate(proximal_newton(problem, W, conjugate_gradient, tol=tol, max_iter=MOST_STEPS).W)

@@ -17,12 +17,7 @@ from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
-from mssl.solvers.linear import (
-    conjugate_gradient,
-    kept_inverses,
-    rounding_gap,
-    solve_exactly,
-)
+from mssl.solvers.linear import conjugate_gradient, kept_inverses, rounding_gap, solve_exactly
 from mssl.solvers.proximal import accelerated, descend_composite
 from mssl.solvers.quadratic import (
     MANY_FEATURES,
