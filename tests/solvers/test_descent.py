@@ -18,13 +18,8 @@ from mssl.penalties import EntrywisePenalty
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
-from mssl.solvers.quadratic import (
-    Quadratic,
-    StepProblem,
-    make_quadratic,
-    preconditioners,
-    regular_factor,
-)
+from mssl.solvers.linear import preconditioners, regular_factor
+from mssl.solvers.quadratic import Quadratic, StepProblem, make_quadratic
 from mssl.solvers.weights import CoefficientProblem, solve_quadratic
 
 
@@ -303,7 +298,7 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
     root, V = rng.standard_normal((K, K + 1)), rng.standard_normal((K, d))
     P = root @ root.T + np.eye(K)
     related = Coupling(P, np.linalg.inv(P), mean_variance)
-    monkeypatch.setattr("mssl.solvers.quadratic.MOST_UNKNOWNS", 0)
+    monkeypatch.setattr("mssl.solvers.linear.MOST_UNKNOWNS", 0)
     for support in (None, rng.random((K, d)) < 0.6):
         kept = V if support is None else np.where(support, V, 0.0)
         image = problem.product(kept) + related.dot(kept)

@@ -20,8 +20,8 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.paper import PaperMSSL
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status
-from mssl.solvers.linear import solve_exactly
-from mssl.solvers.quadratic import MOST_UNKNOWNS, Quadratic, StepProblem, make_quadratic, value_rounding
+from mssl.solvers.linear import solve_exactly, value_rounding
+from mssl.solvers.quadratic import MOST_UNKNOWNS, Quadratic, StepProblem, make_quadratic
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Independent
 

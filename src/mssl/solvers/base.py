@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -13,9 +12,6 @@ from sklearn.base import BaseEstimator
 
 from mssl._typing import Array
 from mssl.model.coupling import Coupling, positive_definite_inverse
-
-if TYPE_CHECKING:
-    from mssl.solvers.quadratic import Quadratic, StepProblem
 
 # A step makes progress if it lowers the certificate to this share of its value. With a larger share, solvers end later.
 SLOW = 0.9
@@ -207,66 +203,3 @@ class Unknowns:
     def task_sums(self, values: Array) -> Array:
         """Sum one value per task over the tasks that share a row of V."""
         return values if self.matrix is None else np.asarray((self.matrix != 0).T @ values)
-
-
-def conjugate_gradients(
-    problem: StepProblem[Quadratic],
-    preconditioners: Iterator[tuple[Callable[[Array], Array], float]],
-    certificate: Callable[[Array, Array], float],
-    W: Array,
-    *,
-    tol: float,
-    max_iter: int,
-) -> WeightStep:
-    """Solve a step without a penalty until the certificate, a function of W and its residual, is within ``tol``.
-
-    The preconditioners are used in turn, each for its own number of iterations. Since the recurrence for the residual
-    accumulates rounding errors, every restart computes the true residual and its certificate.
-    """
-    gap, budget, made, done = np.inf, 0.0, 0, 0
-    precondition: Callable[[Array], Array] | None = None
-    while True:
-        R = -problem.gradient(W)
-        previous, gap = gap, certificate(W, R)
-        if end := WeightStep.ended(W, gap, done, tol, limit=max_iter):
-            return end
-        if precondition is None or gap > 0.5 * previous or made == budget:
-            precondition, budget = next(preconditioners, (None, 0.0))
-        if precondition is None:
-            return WeightStep(W, gap, done, Status.STALLED)
-        limit = int(min(budget, INNER_ITERATIONS, max_iter - done))
-        W, made = solve_cg(problem.product, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
-        done += made
-
-
-def solve_cg(
-    operate: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
-    R: Array,
-    W: Array,
-    enough: Callable[[Array, Array], bool],
-    max_iter: int,
-    accuracy: float = 0.0,
-) -> tuple[Array, int]:
-    """Run conjugate gradients from W with residual R; return W and the number of iterations.
-
-    The iteration ends when ``enough(W, R)`` is true, or when the squared residual in the preconditioner's norm has
-    fallen to ``accuracy`` times its first value.
-    """
-    Z = precondition(R)
-    P, rz = Z, float(np.vdot(R, Z))
-    made, least = 0, accuracy * rz
-    while made < max_iter and rz > least:
-        AP = operate(P)
-        curvature = float(np.vdot(P, AP))
-        if not curvature > 0:
-            break
-        step = rz / curvature
-        W, R = W + step * P, R - step * AP
-        made += 1
-        if enough(W, R):
-            break
-        Z = precondition(R)
-        rz, last = float(np.vdot(R, Z)), rz
-        P = Z + (rz / last) * P
-    return W, made

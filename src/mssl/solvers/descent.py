@@ -38,16 +38,9 @@ from mssl.kernels.threads import spread
 from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep, solve_cg
-from mssl.solvers.quadratic import (
-    MANY_FEATURES,
-    SMALL,
-    Quadratic,
-    StepProblem,
-    pays_in_sets,
-    preconditioners,
-    value_rounding,
-)
+from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep
+from mssl.solvers.linear import preconditioners, solve_cg, value_rounding
+from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, pays_in_sets
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 

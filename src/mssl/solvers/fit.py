@@ -25,7 +25,7 @@ from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
 from mssl.kernels.threads import threads_for
 from mssl.losses import Gaussian, Loss
-from mssl.model.objective import evaluate, gamma_max
+from mssl.model.objective import gamma_max
 from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import Alternation, FitResult, Record
@@ -286,26 +286,26 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     precisions agree with their weights.
     """
     K, d = prepared.base.linear.shape
-    W, tau, max_inner = np.zeros((K, d)), prepared.mean_variance, prepared.settings.max_inner
+    W, tau, max_inner = np.zeros((K, d)), prepared.mean_of(structure), prepared.settings.max_inner
     n_rows = problem.weight if isinstance(problem, ResidualProblem) else d
     scale = StructureScale(n_rows, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
     if not structure.starts_diagonal:
         return scale, W
-    W = W if prepared.near is None else prepared.near
+    W, lower = W if prepared.near is None else prepared.near, np.zeros(K)
     if structure.relates == "residual":
         scale = replace(scale, variances=prepared.noise)
-        return diagonal_start(problem, structure, scale, W, lower=structure.floors(scale), max_inner=max_inner)
-    floors = structure.floors(scale)
-    v = prepared.signal + floors
-    if prepared.spectra is not None:
-        v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
-    scale = replace(scale, variances=v)
-    plain = isinstance(problem, CoefficientProblem) and not problem.penalised and problem.ridge is None
-    if plain and prepared.rows is None and tau == 0 and structure.relates != "pooled":
-        return scale, W  # the spectra have solved this least-squares problem, which has no penalty but the coupling
+        lower = structure.floors(scale)
+    else:
+        floors = structure.floors(scale)
+        v = prepared.signal + floors
+        if prepared.spectra is not None:
+            v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
+        scale = replace(scale, variances=v)
+        if tau == 0 and prepared.rows is None and not problem.penalised and problem.ridge is None:
+            return scale, W  # the spectra have solved this least-squares problem with no penalty but the coupling
     if prepared.rows is not None:
         max_inner = min(max_inner, MOST_STEPS)
-    return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
+    return diagonal_start(problem, structure, scale, W, tau, lower, max_inner)
 
 
 def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
@@ -325,9 +325,9 @@ def _lambda_max(
     prepared: Prepared, structure: Structure, penalty: Penalty, scale: StructureScale, W: Array, step: StructureStep
 ) -> float:
     """The λ below which an empty graph gets its first edge, for given weights."""
-    problem = prepared.problem(penalty, structure.relates)
     coupling = structure.couple(step, prepared.mean_of(structure))
-    return structure.lambda_max(evaluate(problem, structure, scale, W, step, coupling).moment, scale)
+    Q = prepared.problem(penalty, structure.relates).related(W)
+    return structure.lambda_max(structure.moment(Q - coupling.mean(Q), scale, coupling.rho), scale)
 
 
 def _first_weights(

@@ -3,7 +3,7 @@ r"""The weight step without a penalty, a linear system: :math:`H_k w_k + \sum_l 
 Conjugate gradients solve it in a few iterations. Their preconditioner is the inverse of each task's block
 :math:`H_k + C_{kk} I`. If C ties the tasks so closely that hundreds of iterations are needed, a factorisation of the
 whole system takes over, provided that the system is of moderate size. With one Gram for all tasks and many features the
-preconditioner is the exact inverse (:func:`mssl.solvers.quadratic.sylvester`).
+preconditioner is the exact inverse (:func:`sylvester`).
 
 **Exact solution.** Grams square the condition number. If features are nearly collinear, or if the noise is very small,
 a Gram loses the directions that the prior alone determines. If the variance of a shared mean is much larger than the
@@ -28,18 +28,23 @@ Golub & Van Loan (2013), *Matrix Computations*, 4th edition, sections 5.4 and 5.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy import linalg
 
-from mssl._typing import Array, Index
+from mssl._typing import Array, Index, Mask
 from mssl.data.factors import triangle
-from mssl.kernels import plain, weight_system
+from mssl.kernels import gram_products, plain, weight_system
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import PATIENCE, Status, WeightStep, conjugate_gradients
-from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, preconditioners, value_rounding
+from mssl.model.task_matrix import DENSE_UP_TO
+from mssl.solvers.base import INNER_ITERATIONS, NEGLIGIBLE, PATIENCE, Status, WeightStep
+from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, positive
+
+Apply = Callable[[Array], Array]
 
 
 def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
@@ -84,6 +89,198 @@ def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float
     return replace(step, n_iter=done + step.n_iter)
 
 
+def sylvester(problem: Quadratic, coupling: Coupling) -> Apply:
+    r"""The inverse of :math:`s_k G w_k + (CW)_k` for one Gram G, by its eigenvectors and those of :math:`\tilde C`.
+
+    Substituting :math:`w_k = v_k / \sqrt{s_k}` makes it :math:`V G + \tilde C V` with
+    :math:`\tilde C = S^{-1/2} C S^{-1/2}`, diagonal in the two eigenbases.
+    """
+    root = np.sqrt(problem.task_scale)[:, None]
+    values, U = problem.eigen
+    task_values, E = linalg.eigh(coupling.dense() / root / root.T)
+    inverse = _inverse_of(np.maximum(task_values, 0.0)[:, None] + values)
+    return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
+
+
+def _inverse_of(sums: Array) -> Array:
+    """Inverses of eigenvalues, 0 for those of the size of rounding."""
+    floor = sums.shape[1] * EPS * float(sums.max(initial=0.0))
+    return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
+
+
+def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
+    """Preconditioners of H + C for the weights on a support, or for all weights, each with its number of iterations.
+
+    The first preconditioner is an inverse for each task. Its iterations cost as much as a factorisation of the whole
+    system. If C ties the tasks so closely that they are not enough, this factorisation follows, provided that the
+    system is of moderate size.
+    """
+    problem, coupling = step.loss, step.coupling
+    many = support is None and problem.n_features >= SMALL // 2  # else the two eigendecompositions do not pay
+    if many and problem.is_shared and np.all(problem.task_scale > 0):
+        yield sylvester(problem, coupling), np.inf
+        return
+    weights = np.full(problem.linear.shape, True) if support is None else support
+    size = int(np.count_nonzero(weights))
+    related = problem.related is not None or bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
+    # Factoring a dense system of this size takes at most a quarter of a second.
+    whole = size <= DENSE_UP_TO and (related or (support is None and problem.by_rows))
+    if not whole or size > MOST_UNKNOWNS:
+        ridge = coupling.diagonal()
+        by_task = _by_task(problem, ridge) if support is None else _on_support(problem, ridge, support)
+        yield by_task, size // 20 if whole else np.inf
+    if whole:
+        yield _whole_inverse(problem, coupling, weights), np.inf
+
+
+def _by_task(problem: Quadratic, ridge: Array) -> Apply:
+    """Inverse of H_k + ridge_k I for each task; the inverse of its diagonal if there are no Grams.
+
+    The inverses are kept with the problem. The alternation soon changes the ridge by little, and a preconditioner need
+    not be exact.
+    """
+    if problem.by_rows:
+        diagonal = positive(problem.diagonal + ridge[:, None])
+        return lambda R: R / diagonal
+    if problem.is_shared:
+        values, U = problem.eigen
+        inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
+        return lambda R: (R @ U) * inverse @ U.T
+    known = problem.kept.get("preconditioner")
+    # If the ridge has changed by at most a factor of 2, the old inverses cost some iterations and save factorisations.
+    if known is None or np.any(known[0] > 2.0 * ridge) or np.any(ridge > 2.0 * known[0]):
+        if problem.n_features <= SMALL:
+            blocks = problem.gram * problem.task_scale[:, None, None]
+            diagonals = np.einsum("kdd->kd", blocks)
+            diagonals[...] = _lifted(diagonals, ridge[:, None], NEGLIGIBLE)
+            inverses = np.linalg.inv(blocks)
+            known = ridge, lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
+        else:
+            known = ridge, _on_support(problem, ridge, np.full(problem.linear.shape, True))
+        problem.kept["preconditioner"] = known
+    apply: Apply = known[1]
+    return apply
+
+
+def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
+    """Inverse of H_k + ridge_k I on each task's support, padded to a common width."""
+    counts = support.sum(axis=1)
+    width = counts.max(initial=1)
+    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # the support, then other features
+    inverses, ones = np.zeros((len(support), width, width)), np.ones(len(support))
+    for k in np.flatnonzero(counts).tolist():
+        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
+        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        inside = gram_products(inverses, ones, np.take_along_axis(R, first, axis=1))
+        np.put_along_axis(out, first, inside, axis=1)
+        return np.where(support, out, 0.0)
+
+    return apply
+
+
+def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
+    """Inverse of H + C on a support, by one factorisation for all tasks; for few unknowns that C ties closely."""
+    tasks, features = np.nonzero(support)
+    ties = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
+    factor = regular_factor(problem.hessian_on(support) + ties, 0.0)
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        out[support] = linalg.cho_solve(factor, R[support], check_finite=False)
+        return out
+
+    return apply
+
+
+def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
+    """Cholesky factor of a Gram matrix + ridge I for a preconditioner, which need not be exact.
+
+    The diagonal is raised as far as rounding requires. Each entry rises by the same share of itself, so that features
+    of all scales keep their accuracy.
+    """
+    diagonal, lift = block.diagonal().copy(), NEGLIGIBLE
+    while True:
+        np.fill_diagonal(block, _lifted(diagonal, ridge, lift))
+        try:
+            # Blocks are symmetric, and LAPACK takes their transposes without a copy.
+            return linalg.cho_factor(block.T, lower=True, check_finite=False)
+        except linalg.LinAlgError:
+            lift *= 100.0
+            if not np.isfinite(lift):
+                raise
+
+
+def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
+    """A diagonal plus a ridge, raised by the share ``lift``; zeros become 1."""
+    return positive((1.0 + lift) * (diagonal + ridge))
+
+
+def conjugate_gradients(
+    problem: StepProblem[Quadratic],
+    preconditioners: Iterator[tuple[Apply, float]],
+    certificate: Callable[[Array, Array], float],
+    W: Array,
+    *,
+    tol: float,
+    max_iter: int,
+) -> WeightStep:
+    """Solve a step without a penalty until the certificate, a function of W and its residual, is within ``tol``.
+
+    The preconditioners are used in turn, each for its own number of iterations. Since the recurrence for the residual
+    accumulates rounding errors, every restart computes the true residual and its certificate.
+    """
+    gap, budget, made, done = np.inf, 0.0, 0, 0
+    precondition: Apply | None = None
+    while True:
+        R = -problem.gradient(W)
+        previous, gap = gap, certificate(W, R)
+        if end := WeightStep.ended(W, gap, done, tol, limit=max_iter):
+            return end
+        if precondition is None or gap > 0.5 * previous or made == budget:
+            precondition, budget = next(preconditioners, (None, 0.0))
+        if precondition is None:
+            return WeightStep(W, gap, done, Status.STALLED)
+        limit = int(min(budget, INNER_ITERATIONS, max_iter - done))
+        W, made = solve_cg(problem.product, precondition, R, W, lambda V, S: certificate(V, S) <= tol, limit)
+        done += made
+
+
+def solve_cg(
+    operate: Apply,
+    precondition: Apply,
+    R: Array,
+    W: Array,
+    enough: Callable[[Array, Array], bool],
+    max_iter: int,
+    accuracy: float = 0.0,
+) -> tuple[Array, int]:
+    """Run conjugate gradients from W with residual R; return W and the number of iterations.
+
+    The iteration ends when ``enough(W, R)`` is true, or when the squared residual in the preconditioner's norm has
+    fallen to ``accuracy`` times its first value.
+    """
+    Z = precondition(R)
+    P, rz = Z, float(np.vdot(R, Z))
+    made, least = 0, accuracy * rz
+    while made < max_iter and rz > least:
+        AP = operate(P)
+        curvature = float(np.vdot(P, AP))
+        if not curvature > 0:
+            break
+        step = rz / curvature
+        W, R = W + step * P, R - step * AP
+        made += 1
+        if enough(W, R):
+            break
+        Z = precondition(R)
+        rz, last = float(np.vdot(R, Z)), rz
+        P = Z + (rz / last) * P
+    return W, made
+
+
 def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
     """The ridges and inverses of the compiled call's preconditioner, which are kept with the loss.
 
@@ -95,6 +292,15 @@ def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
         return None
     kept: tuple[Array, Array] = loss.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
     return kept
+
+
+def value_rounding(problem: Quadratic, W: Array) -> float:
+    """The rounding error of the loss at W; with Grams its terms can be much larger than the loss itself."""
+    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
+    if not problem.by_rows:
+        return EPS * (float(terms @ terms) + problem.null_value)
+    errors, values = EPS * terms, problem.task_values(W)
+    return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
 
 
 def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:

@@ -10,13 +10,12 @@ memory limit, or if Grams are not accurate enough. Weights are stored as (K, d);
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from mssl._typing import Array, Mask
 from mssl._validation import refused, warn
@@ -24,11 +23,8 @@ from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import TaskLoss, gram_products
 from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
-from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import EntrywisePenalty, Penalty
-from mssl.solvers.base import NEGLIGIBLE, Unknowns, WeightStep
-
-Apply = Callable[[Array], Array]
+from mssl.solvers.base import Unknowns, WeightStep
 
 EPS = float(np.finfo(float).eps)
 # The constants below affect time and memory only.
@@ -78,7 +74,7 @@ class Rows:
     def column_means(self) -> Array:
         """The numbers to subtract from the stored columns, (K, d): the means, or the shift without intercepts."""
         if self.intercept:
-            return self.column_sums / _positive(self.totals)[:, None]
+            return self.column_sums / positive(self.totals)[:, None]
         return np.zeros(self.column_sums.shape) if self.design.shift is None else self.design.shift
 
     @cached_property
@@ -95,7 +91,7 @@ class Rows:
         fit = self.design.predictor(W)
         if not self.intercept:
             return fit
-        return fit - self.design.per_task(self.design.task_sums(self.c * fit) / _positive(self.totals))
+        return fit - self.design.per_task(self.design.task_sums(self.c * fit) / positive(self.totals))
 
     def residual(self, W: Array) -> Array:
         """Residual z − X̃w − b with the minimising intercepts, (N,)."""
@@ -314,7 +310,8 @@ class Quadratic:
         return np.maximum(values, 0.0), vectors
 
 
-def _positive(totals: Array) -> Array:
+def positive(totals: Array) -> Array:
+    """The same totals, with ones in place of zeros."""
     return np.where(totals > 0, totals, 1.0)
 
 
@@ -322,7 +319,7 @@ def _about_means(design: Design, c: Array, z: Array, intercept: bool) -> tuple[R
     """Rows whose targets are centred by task, and the means; without intercepts, the targets stay unchanged."""
     if not intercept:
         return Rows(design, c, z, intercept), None
-    total = _positive(design.task_sums(c))
+    total = positive(design.task_sums(c))
     means = design.task_sums(c * z) / total
     means += design.task_sums(c * (z - design.per_task(means))) / total  # equal targets must have exactly no spread
     return Rows(design, c, z - design.per_task(means), intercept), means
@@ -388,7 +385,7 @@ def make_quadratic(
     weighted = c * source.target
     constants = 0.5 * design.task_sums(weighted * source.target)
     gram, sums, linear = design.normal_equations(weights, weighted, intercept=intercept)
-    totals = _positive(source.totals)[: len(sums), None]
+    totals = positive(source.totals)[: len(sums), None]
     feature_means = np.broadcast_to(sums / totals, linear.shape) if intercept else None
     if scale is not None:
         source = replace(source, c=np.tile(weights, design.n_tasks))
@@ -563,141 +560,3 @@ def penalty_parts(
     if pooled:  # the coupling of one vector for all tasks is a ridge
         return entrywise.pooled(), Unknowns(sparse.csr_array(np.ones((len(s), 1)))), ridge
     return entrywise, Unknowns(), ridge
-
-
-def value_rounding(problem: Quadratic, W: Array) -> float:
-    """The rounding error of the loss at W; with Grams its terms can be much larger than the loss itself."""
-    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
-    if not problem.by_rows:
-        return EPS * (float(terms @ terms) + problem.null_value)
-    errors, values = EPS * terms, problem.task_values(W)
-    return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
-
-
-def sylvester(problem: Quadratic, coupling: Coupling) -> Apply:
-    r"""The inverse of :math:`s_k G w_k + (CW)_k` for one Gram G, by its eigenvectors and those of :math:`\tilde C`.
-
-    Substituting :math:`w_k = v_k / \sqrt{s_k}` makes it :math:`V G + \tilde C V` with
-    :math:`\tilde C = S^{-1/2} C S^{-1/2}`, diagonal in the two eigenbases.
-    """
-    root = np.sqrt(problem.task_scale)[:, None]
-    values, U = problem.eigen
-    task_values, E = linalg.eigh(coupling.dense() / root / root.T)
-    inverse = _inverse_of(np.maximum(task_values, 0.0)[:, None] + values)
-    return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
-
-
-def _inverse_of(sums: Array) -> Array:
-    """Inverses of eigenvalues, 0 for those of the size of rounding."""
-    floor = sums.shape[1] * EPS * float(sums.max(initial=0.0))
-    return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
-
-
-def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
-    """Preconditioners of H + C for the weights on a support, or for all weights, each with its number of iterations.
-
-    The first preconditioner is an inverse for each task. Its iterations cost as much as a factorisation of the whole
-    system. If C ties the tasks so closely that they are not enough, this factorisation follows, provided that the
-    system is of moderate size.
-    """
-    problem, coupling = step.loss, step.coupling
-    many = support is None and problem.n_features >= SMALL // 2  # else the two eigendecompositions do not pay
-    if many and problem.is_shared and np.all(problem.task_scale > 0):
-        yield sylvester(problem, coupling), np.inf
-        return
-    weights = np.full(problem.linear.shape, True) if support is None else support
-    size = int(np.count_nonzero(weights))
-    related = problem.related is not None or bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
-    # Factoring a dense system of this size takes at most a quarter of a second.
-    whole = size <= DENSE_UP_TO and (related or (support is None and problem.by_rows))
-    if not whole or size > MOST_UNKNOWNS:
-        ridge = coupling.diagonal()
-        by_task = _by_task(problem, ridge) if support is None else _on_support(problem, ridge, support)
-        yield by_task, size // 20 if whole else np.inf
-    if whole:
-        yield _whole_inverse(problem, coupling, weights), np.inf
-
-
-def _by_task(problem: Quadratic, ridge: Array) -> Apply:
-    """Inverse of H_k + ridge_k I for each task; the inverse of its diagonal if there are no Grams.
-
-    The inverses are kept with the problem. The alternation soon changes the ridge by little, and a preconditioner need
-    not be exact.
-    """
-    if problem.by_rows:
-        diagonal = _positive(problem.diagonal + ridge[:, None])
-        return lambda R: R / diagonal
-    if problem.is_shared:
-        values, U = problem.eigen
-        inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
-        return lambda R: (R @ U) * inverse @ U.T
-    known = problem.kept.get("preconditioner")
-    # If the ridge has changed by at most a factor of 2, the old inverses cost some iterations and save factorisations.
-    if known is None or np.any(known[0] > 2.0 * ridge) or np.any(ridge > 2.0 * known[0]):
-        if problem.n_features <= SMALL:
-            blocks = problem.gram * problem.task_scale[:, None, None]
-            diagonals = np.einsum("kdd->kd", blocks)
-            diagonals[...] = _lifted(diagonals, ridge[:, None], NEGLIGIBLE)
-            inverses = np.linalg.inv(blocks)
-            known = ridge, lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-        else:
-            known = ridge, _on_support(problem, ridge, np.full(problem.linear.shape, True))
-        problem.kept["preconditioner"] = known
-    apply: Apply = known[1]
-    return apply
-
-
-def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
-    """Inverse of H_k + ridge_k I on each task's support, padded to a common width."""
-    counts = support.sum(axis=1)
-    width = counts.max(initial=1)
-    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # the support, then other features
-    inverses, ones = np.zeros((len(support), width, width)), np.ones(len(support))
-    for k in np.flatnonzero(counts).tolist():
-        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
-        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
-
-    def apply(R: Array) -> Array:
-        out = np.zeros_like(R)
-        inside = gram_products(inverses, ones, np.take_along_axis(R, first, axis=1))
-        np.put_along_axis(out, first, inside, axis=1)
-        return np.where(support, out, 0.0)
-
-    return apply
-
-
-def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
-    """Inverse of H + C on a support, by one factorisation for all tasks; for few unknowns that C ties closely."""
-    tasks, features = np.nonzero(support)
-    ties = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
-    factor = regular_factor(problem.hessian_on(support) + ties, 0.0)
-
-    def apply(R: Array) -> Array:
-        out = np.zeros_like(R)
-        out[support] = linalg.cho_solve(factor, R[support], check_finite=False)
-        return out
-
-    return apply
-
-
-def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
-    """Cholesky factor of a Gram matrix + ridge I for a preconditioner, which need not be exact.
-
-    The diagonal is raised as far as rounding requires. Each entry rises by the same share of itself, so that features
-    of all scales keep their accuracy.
-    """
-    diagonal, lift = block.diagonal().copy(), NEGLIGIBLE
-    while True:
-        np.fill_diagonal(block, _lifted(diagonal, ridge, lift))
-        try:
-            # Blocks are symmetric, and LAPACK takes their transposes without a copy.
-            return linalg.cho_factor(block.T, lower=True, check_finite=False)
-        except linalg.LinAlgError:
-            lift *= 100.0
-            if not np.isfinite(lift):
-                raise
-
-
-def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
-    """A diagonal plus a ridge, raised by the share ``lift``; zeros become 1."""
-    return _positive((1.0 + lift) * (diagonal + ridge))

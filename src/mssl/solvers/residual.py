@@ -32,8 +32,9 @@ from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import NEGLIGIBLE, WeightStep, conjugate_gradients
+from mssl.solvers.base import NEGLIGIBLE, WeightStep
 from mssl.solvers.descent import descend_in_bursts, solve_on_support
+from mssl.solvers.linear import conjugate_gradients
 from mssl.solvers.proximal import accelerated
 from mssl.solvers.quadratic import Quadratic, StepProblem, WeightProblem
 

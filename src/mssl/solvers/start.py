@@ -291,7 +291,6 @@ def diagonal_start(
     structure: Structure,
     scale: StructureScale,
     W: Array,
-    *,
     mean_variance: float = 0.0,
     lower: Array | float = 0.0,
     max_inner: int = 2000,

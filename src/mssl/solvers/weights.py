@@ -17,17 +17,9 @@ from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
-from mssl.solvers.linear import conjugate_gradient, kept_inverses, rounding_gap, solve_exactly
+from mssl.solvers.linear import conjugate_gradient, kept_inverses, rounding_gap, solve_exactly, value_rounding
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import (
-    MANY_FEATURES,
-    MOST_UNKNOWNS,
-    SMALL,
-    Quadratic,
-    StepProblem,
-    WeightProblem,
-    value_rounding,
-)
+from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, WeightProblem
 
 # Safeguard: limit of the iterations in all Newton steps of one weight step. Usual weight steps take several hundred.
 _INNER_BUDGET = 20_000
