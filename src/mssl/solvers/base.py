@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 import numpy as np
 from scipy import sparse
@@ -138,14 +139,7 @@ class WeightStep:
 
     @classmethod
     def ended(
-        cls,
-        W: Array,
-        gap: float,
-        n_iter: int,
-        tol: float,
-        limit: float = np.inf,
-        idle: bool = False,
-        bound: bool = True,
+        cls, W: Array, gap: float, n_iter: int, tol: float, limit: float = inf, idle: bool = False, bound: bool = True
     ) -> WeightStep | None:
         """The result if the solver ends at W, otherwise None.
 

@@ -40,7 +40,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep
 from mssl.solvers.linear import preconditioners, solve_cg, value_rounding
-from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Quadratic, StepProblem, pays_in_sets
+from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Problem, Quadratic, pays_in_sets
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 
@@ -68,7 +68,7 @@ _CREEPING = 300
 _NO_DIGITS = 0.01
 
 
-def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
+def descend(problem: Problem, W: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise by the methods that suit the problem.
 
     With few features, sweeps come first; support solves follow if the sweeps are slow. With many features, working sets
@@ -110,7 +110,7 @@ def descend(problem: StepProblem[Quadratic], W: Array, *, tol: float, max_iter: 
     return replace(step, n_iter=done + step.n_iter)
 
 
-def coordinate_descent(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
+def coordinate_descent(problem: Problem, W0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise by sweeps over tasks and coordinates until the certificate is within ``tol``.
 
     Parameters
@@ -244,7 +244,7 @@ def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalt
 
 
 def descend_on_sets(
-    problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 10_000, densest: float = 0.5
+    problem: Problem, W0: Array, *, tol: float, max_iter: int = 10_000, densest: float = 0.5
 ) -> WeightStep:
     """Minimise on growing sets of features until the certificate over all features is within ``tol``.
 
@@ -314,9 +314,7 @@ def _wanted(W: Array, G: Array, penalty: EntrywisePenalty) -> Mask:
     return members
 
 
-def _on_sets(
-    problem: StepProblem[Quadratic], W: Array, members: Mask, tol: float, nothing: float, max_iter: int
-) -> WeightStep:
+def _on_sets(problem: Problem, W: Array, members: Mask, tol: float, nothing: float, max_iter: int) -> WeightStep:
     """Sweep over each task's set of features until their certificate is within ``tol`` or no sweep gains; W changes."""
     loss, bound, coupling, mean = problem.loss, problem.bound, problem.coupling, problem.coupling.u @ W
     blocks = [loss.rows.block(k, chosen) for k, chosen in enumerate(members)]
@@ -343,7 +341,7 @@ def _on_sets(
 
 
 def descend_on_support(
-    problem: StepProblem[Quadratic],
+    problem: Problem,
     W0: Array,
     *,
     tol: float,
@@ -406,7 +404,7 @@ def descend_on_support(
             return end
 
 
-def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
+def solve_on_support(problem: Problem, W: Array, drops: int, max_iter: int) -> tuple[Array, int]:
     """The best weights on the support of W, and the number of iterations.
 
     Weights that would change their sign leave the support. Three choices are compared, and the one that gains most
@@ -431,7 +429,7 @@ def solve_on_support(problem: StepProblem[Quadratic], W: Array, drops: int, max_
     return W, done
 
 
-def _best_on_support(problem: StepProblem[Quadratic], W: Array) -> tuple[Array, int]:
+def _best_on_support(problem: Problem, W: Array) -> tuple[Array, int]:
     """The minimiser on the support of W if the signs of W are kept in the penalty, and the number of iterations."""
     support, done = W != 0, 0
     constant = np.where(support, problem.loss.linear - problem.bound.penalty.slopes(W), 0.0)

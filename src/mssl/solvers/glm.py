@@ -130,11 +130,23 @@ class GLMRows:
         cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_limit: int | None = None
     ) -> GLMRows:
         """The rows of task data. If all targets of a task lie on the edge of their range, they are moved off it."""
-        weights = data.row_weights
-        y = np.asarray(data.y, dtype=float)
-        if intercept:
-            y = _off_the_edge(y, weights, data, loss)
-        return cls(design, y, weights, loss, intercept, memory_limit)
+        y, found = np.asarray(data.y, dtype=float), []
+        for edge in loss.edges if intercept else ():
+            flat = np.add.reduceat((y != edge).astype(float), data.offsets[:-1]) == 0
+            if not np.any(flat):
+                continue
+            names = list(data.tasks[flat])
+            kind = f"{edge:g}" if len(loss.edges) == 1 else f"of the {'second' if edge else 'first'} class"
+            found.append(f"All targets of {len(names)} tasks are {kind} (tasks {listing(names)})")
+            shift = np.where(flat, 0.5 if edge == 0 else -0.5, 0.0) / (data.weight_sums() + 1.0)
+            y = y + np.repeat(shift, data.n_rows)
+        if found:
+            warn(
+                f"{'. '.join(found)}. Their intercepts would be infinite, so each task gets half an observation of the "
+                "missing kind, and only related tasks determine its weights. If that is not intended, drop these tasks "
+                "or give them other targets too."
+            )
+        return cls(design, y, data.row_weights, loss, intercept, memory_limit)
 
     @cached_property
     def perfect_fit(self) -> Array:
@@ -170,41 +182,13 @@ class GLMRows:
 
     def quadratic(self, c: Array, z: Array) -> Quadratic:
         """Weighted least squares. A row of weight 2 counts as two rows when the form of the loss is chosen."""
-        return make_quadratic(
-            self.design,
-            c,
-            z,
-            intercept=self.intercept,
-            memory_limit=self.memory_limit,
-            n_rows=self.design.task_sums(self.weights),
-            defer=False,
-        )
+        n, limit = self.design.task_sums(self.weights), self.memory_limit
+        return make_quadratic(self.design, c, z, intercept=self.intercept, memory_limit=limit, n_rows=n)
 
     def null_quadratic(self) -> Quadratic:
         """The quadratic at the fit of intercepts alone."""
         predictor = np.zeros(len(self.y))
         return self.quadratic_at(predictor, self.design.per_task(self.best_intercepts(predictor)))
-
-
-def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
-    found = []
-    for edge in loss.edges:
-        flat = np.add.reduceat((y != edge).astype(float), data.offsets[:-1]) == 0
-        if not np.any(flat):
-            continue
-        names = list(data.tasks[flat])
-        kind = f"{edge:g}" if len(loss.edges) == 1 else f"of the {'second' if edge else 'first'} class"
-        found.append(f"All targets of {len(names)} tasks are {kind} (tasks {listing(names)})")
-        shift = 0.5 / (data.weight_sums() + 1.0)
-        inside = 1.0 if edge == 0 else -1.0
-        y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
-    if found:
-        warn(
-            f"{'. '.join(found)}. Their intercepts would be infinite, so each task gets half an observation of the "
-            "missing kind, and only related tasks determine its weights. If that is not intended, drop these tasks or "
-            "give them other targets too."
-        )
-    return y
 
 
 class GLMLoss:

@@ -42,12 +42,12 @@ from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.solvers.base import INNER_ITERATIONS, NEGLIGIBLE, PATIENCE, Status, WeightStep
-from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, positive
+from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Problem, Quadratic, positive
 
 Apply = Callable[[Array], Array]
 
 
-def conjugate_gradient(problem: StepProblem[Quadratic], W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
+def conjugate_gradient(problem: Problem, W0: Array, *, tol: float, max_iter: int = 1000) -> WeightStep:
     """Solve by preconditioned conjugate gradients until the certificate is within ``tol``.
 
     Parameters
@@ -108,7 +108,7 @@ def _inverse_of(sums: Array) -> Array:
     return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
 
 
-def preconditioners(step: StepProblem[Quadratic], support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
+def preconditioners(step: Problem, support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
     """Preconditioners of H + C for the weights on a support, or for all weights, each with its number of iterations.
 
     The first preconditioner is an inverse for each task. Its iterations cost as much as a factorisation of the whole
@@ -219,7 +219,7 @@ def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
 
 
 def conjugate_gradients(
-    problem: StepProblem[Quadratic],
+    problem: Problem,
     preconditioners: Iterator[tuple[Apply, float]],
     certificate: Callable[[Array, Array], float],
     W: Array,
@@ -322,16 +322,13 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
     if bound.covariance is None:
         return value_rounding(problem, W) if bound.scalable else 0.0
     curvature = problem.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
-    errors = (
-        EPS
-        * problem.n_features
-        * (curvature * np.abs(W).max(axis=1, initial=0.0) + np.abs(problem.linear).max(axis=1, initial=0.0))
-    )
+    sizes, linear = (np.abs(values).max(axis=1, initial=0.0) for values in (W, problem.linear))
+    errors = EPS * problem.n_features * (curvature * sizes + linear)
     variances = bound.covariance.diagonal() + bound.coupling.inverse[1]
     return 0.5 * float(errors**2 @ variances)
 
 
-def solve_exactly(step: StepProblem[Quadratic], *, tol: float) -> WeightStep | None:
+def solve_exactly(step: Problem, *, tol: float) -> WeightStep | None:
     """The best weights by a rank-revealing decomposition; None if the problem is too large or not finite.
 
     Parameters

@@ -23,7 +23,6 @@ doi:10.1007/s12532-013-0051-x.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +33,7 @@ from mssl.kernels import plain
 from mssl.penalties import L21
 from mssl.solvers.base import SLOW, Status, WeightStep
 from mssl.solvers.descent import INNER
-from mssl.solvers.quadratic import SMALL, Quadratic, StepProblem
+from mssl.solvers.quadratic import SMALL, Problem, Quadratic
 
 # The constants below affect the time only. The certificate decides when a descent ends.
 
@@ -47,7 +46,7 @@ _GROWTH = 1.5
 _DENSE, _LARGE = 0.6, 2**28  # FISTA is faster above this share of features in use and these bytes of the set's Grams
 
 
-def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
+def descend_composite(problem: Problem, V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty. C must have no rank-one part."""
     if not isinstance(problem.penalty, L21):
         return accelerated(problem, V0, tol=tol, max_iter=max_iter)
@@ -58,7 +57,7 @@ def descend_composite(problem: StepProblem[Quadratic], V0: Array, *, tol: float,
     return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
-def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
+def accelerated(problem: Problem, V0: Array, *, tol: float, max_iter: int = 10_000) -> WeightStep:
     """FISTA with restarts.
 
     An iteration costs one product, because the gradient of a quadratic can be extrapolated like the weights. Momentum
@@ -68,7 +67,10 @@ def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_i
     V = np.array(V0, dtype=float)
     HV = operate(V) if np.any(V) else np.zeros_like(V)
     q = problem.loss.linear
-    L = _curvature(operate, HV - q)
+    # A lower bound of the largest curvature is the first guess. The steps raise it if it is too small.
+    D = HV - q if np.any(HV - q) else np.ones_like(q)
+    L = float(np.vdot(D, operate(D))) / float(np.vdot(D, D))
+    L = L if L > 0 else 1.0
     previous, H_previous, momentum = V, HV, 1.0
     least, last_fall = np.inf, 0
     iteration = 0
@@ -97,16 +99,7 @@ def accelerated(problem: StepProblem[Quadratic], V0: Array, *, tol: float, max_i
         V, HV, iteration = new, H_new, iteration + 1
 
 
-def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
-    """A lower bound of the largest curvature as a first guess. The steps raise it if it is too small."""
-    size = float(np.linalg.norm(direction))
-    if size == 0.0:
-        direction, size = np.ones_like(direction), float(np.sqrt(direction.size))
-    curvature = float(np.vdot(direction, operate(direction))) / size**2
-    return curvature if curvature > 0 else 1.0
-
-
-def _group_descent(problem: StepProblem[Quadratic], penalty: L21, V0: Array, tol: float, max_iter: int) -> WeightStep:
+def _group_descent(problem: Problem, penalty: L21, V0: Array, tol: float, max_iter: int) -> WeightStep:
     """Joint feature selection until the certificate is within ``tol`` or the Grams become too large.
 
     ``max_iter`` limits sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -333,7 +333,6 @@ def make_quadratic(
     intercept: bool = True,
     memory_limit: int | None = None,
     n_rows: Array | None = None,
-    defer: bool = True,
 ) -> Quadratic:
     """Choose the form of the loss, Grams or rows.
 
@@ -351,8 +350,6 @@ def make_quadratic(
         Largest size of the Grams in bytes; default a quarter of the machine's memory, at most 2 GiB.
     n_rows : ndarray of shape (K,), optional
         Number of rows of each task in the choice of the form; default the numbers of the design.
-    defer : bool
-        Whether large Grams of separate features are formed only when needed; a strong penalty may never need them.
 
     Returns
     -------
@@ -378,7 +375,8 @@ def make_quadratic(
             f"Grams would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
             "multiplies by the rows instead, which takes longer. Raise memory_limit if the machine has more memory."
         )
-    if by_rows or (defer and common is None and design.shift is None and pays_in_sets(design)):
+    # Large Grams of separate features are formed only when needed; a strong penalty may never need them.
+    if by_rows or (common is None and design.shift is None and pays_in_sets(design)):
         return Quadratic.of_rows(design, c, z, intercept, by_rows=by_rows)
     weights, scale = (c, None) if common is None else common
     source, target_means = _about_means(design, c, z, intercept)
@@ -483,6 +481,9 @@ class StepProblem(Generic[L]):
     def value(self, W: Array) -> float:
         """Loss, coupling and penalty."""
         return self.loss.value(W) + self.coupling.value(W) + self.penalty.value(W)
+
+
+Problem: TypeAlias = StepProblem[Quadratic]
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ from mssl.solvers.base import NEGLIGIBLE, WeightStep
 from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.linear import conjugate_gradients
 from mssl.solvers.proximal import accelerated
-from mssl.solvers.quadratic import Quadratic, StepProblem, WeightProblem
+from mssl.solvers.quadratic import Problem, Quadratic, StepProblem, WeightProblem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,7 +91,7 @@ class ResidualProblem(WeightProblem):
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
-    def step(self, coupling: Coupling) -> StepProblem[Quadratic]:
+    def step(self, coupling: Coupling) -> Problem:
         """The problem in the unknowns for a coupling of the residuals. The weights have their ridges alone."""
         ridges = self.unknowns.coupling(Coupling.diagonal_only(self.ridges))
         return StepProblem.of(_Residuals(self, self.precision(coupling)), ridges, self.penalty)
@@ -160,7 +160,7 @@ class ResidualProblem(WeightProblem):
         W = np.array(W, dtype=float)
         return conjugate_gradients(step, inverse, lambda V, _: certificate(V), W, tol=tol, max_iter=max_iter)
 
-    def certificate(self, coupling: Coupling, step: StepProblem[Quadratic]) -> Callable[[Array], float]:
+    def certificate(self, coupling: Coupling, step: Problem) -> Callable[[Array], float]:
         """Upper bound of the suboptimality of W; for penalties that are not convex, the violation of optimality."""
         A, bound = step.loss.related, step.bound
         assert A is not None

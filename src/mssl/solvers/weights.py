@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,16 +19,13 @@ from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
 from mssl.solvers.linear import conjugate_gradient, kept_inverses, rounding_gap, solve_exactly, value_rounding
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Quadratic, StepProblem, WeightProblem
+from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Problem, Quadratic, StepProblem, WeightProblem
 
 # Safeguard: limit of the iterations in all Newton steps of one weight step. Usual weight steps take several hundred.
 _INNER_BUDGET = 20_000
 # Relative error of the loss above which rows replace Grams. A smaller one uses rows, which take longer, more often; a
 # larger one lets rounding into the certificates.
 _LOST_DIGITS = 1e-10
-
-
-Problem: TypeAlias = StepProblem[Quadratic]
 
 
 class Rule(NamedTuple):
@@ -232,7 +229,7 @@ class CoefficientProblem(WeightProblem):
                 step = self._checked(step, problem, tol)
         return replace(step, W=self.unknowns.weights(step.W))
 
-    def _checked(self, step: WeightStep, problem: StepProblem[Quadratic], tol: float) -> WeightStep:
+    def _checked(self, step: WeightStep, problem: Problem, tol: float) -> WeightStep:
         """The same step with rounding added to its gap. If that is too much, the step is solved exactly if possible."""
         loss, doubt = problem.loss, rounding_gap(problem.loss, problem.bound, step.W)
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol

@@ -9,11 +9,10 @@ doi:10.1214/12-AOS1037.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-Array = NDArray[np.float64]
+from mssl._typing import Array
 
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
@@ -44,7 +43,12 @@ def rank_correlation(Q: Array, kind: str) -> Array:
            [ 1.,  1., -1.],
            [-1., -1.,  1.]])
     """
-    products = _rank_products(Q) if kind == "spearman" else _sign_products(Q)
+    if kind == "spearman":
+        ranks = rankdata(Q, axis=1)
+        ranks = ranks - ranks.mean(axis=1, keepdims=True)
+        products = ranks @ ranks.T
+    else:
+        products = _sign_products(Q)
     sizes = np.sqrt(products.diagonal())
     outer = np.outer(sizes, sizes)
     plain = np.divide(products, outer, out=np.zeros_like(products), where=outer > 0)
@@ -64,8 +68,7 @@ def normal_scores(Q: Array) -> Array:
     """
     counts = np.count_nonzero(np.isfinite(Q), axis=1, keepdims=True)
     scores = ndtri((rankdata(Q, axis=1, nan_policy="omit") - 0.5) / np.maximum(counts, 1))
-    sizes = (np.sqrt(np.nanmean(values**2, axis=1, keepdims=True)) for values in (Q, scores))
-    before, after = sizes
+    before, after = (np.sqrt(np.nanmean(values**2, axis=1, keepdims=True)) for values in (Q, scores))
     return np.asarray(scores * np.divide(before, after, out=np.zeros_like(before), where=after > 0))
 
 
@@ -86,12 +89,6 @@ def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = No
         return S
     roots = np.sqrt(S.diagonal())
     return np.asarray(roots[:, None] * roots * rank_correlation(Q, correlation))
-
-
-def _rank_products(Q: Array) -> Array:
-    ranks = rankdata(Q, axis=1)
-    ranks = ranks - ranks.mean(axis=1, keepdims=True)
-    return np.asarray(ranks @ ranks.T)
 
 
 def _sign_products(Q: Array) -> Array:

@@ -61,11 +61,7 @@ class OneRidge(FixedStructure):
     coupling: float = 1.0
 
     free_units = True
-
-    @property
-    def needs_variances(self) -> bool:
-        """The ridge is in units of the noise."""
-        return True
+    needs_variances = True  # the ridge is in units of the noise
 
     def check(self, n_tasks: int) -> None:
         check_number("prior_strength (coupling)", self.coupling, above=0)

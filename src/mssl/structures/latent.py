@@ -225,10 +225,9 @@ class _Scaled:
             if iteration <= _LAST_BALANCE:
                 primal = np.sqrt(3.0) * np.linalg.norm(mismatch)
                 dual = np.sqrt(sum(np.linalg.norm(new - old) ** 2 for new, old in zip((R, S, L), before, strict=True)))
-                factor = (
-                    UNBALANCED if primal > UNBALANCED * dual else 1 / UNBALANCED if dual > UNBALANCED * primal else 1.0
-                )
-                rho, T = rho * factor, T / factor
+                if max(primal, dual) > UNBALANCED * min(primal, dual):
+                    factor = UNBALANCED if primal > dual else 1 / UNBALANCED
+                    rho, T = rho * factor, T / factor
         return best
 
 
