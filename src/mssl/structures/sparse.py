@@ -119,10 +119,19 @@ class SparseGraph(Structure):
 
     def initial(self, scale: StructureScale) -> StructureStep:
         diagonal = self.diagonal(scale)
-        unit = np.eye(len(diagonal))
-        return StructureStep(unit * diagonal, unit / diagonal)
+        if self.in_blocks(len(diagonal)):
+            return StructureStep(diagonal_matrix(diagonal), diagonal_matrix(1.0 / diagonal))
+        return StructureStep(np.diag(diagonal), np.diag(1.0 / diagonal))
+
+    def in_blocks(self, n_tasks: int) -> bool:
+        """Whether Ω of this many tasks is computed component by component, see :mod:`mssl.structures.blocks`."""
+        plain = type(self) is SparsePrecision and self.joint and self.edge_constraints is None
+        return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
 
     def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
+        if self.in_blocks(len(Q)):
+            prices = (self.alpha, self.roots(scale), self.floors(scale))
+            return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, *prices)
         S = row_moment(Q, self.correlation, scale.n_rows) + mean_spread
         if self.shrinkage > 0:
             S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
@@ -204,23 +213,6 @@ class SparsePrecision(SparseGraph):
         super().check(n_tasks)
         check_choice("graph_penalty (solver)", self.solver, ("bcd", "admm"))
         check_choice("correlation", self.correlation, CORRELATIONS)
-
-    def in_blocks(self, n_tasks: int) -> bool:
-        """Whether Ω of this many tasks is computed component by component, see :mod:`mssl.structures.blocks`."""
-        plain = type(self) is SparsePrecision and self.joint and self.edge_constraints is None
-        return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
-
-    def initial(self, scale: StructureScale) -> StructureStep:
-        if not self.in_blocks(len(scale.variances)):
-            return super().initial(scale)
-        diagonal = self.diagonal(scale)
-        return StructureStep(diagonal_matrix(diagonal), diagonal_matrix(1.0 / diagonal))
-
-    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
-        if not self.in_blocks(len(Q)):
-            return super().moment(Q, scale, mean_spread)
-        prices = (self.alpha, self.roots(scale), self.floors(scale))
-        return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, *prices)
 
     def lambda_max(self, S: Moment, scale: StructureScale) -> float:
         return S.lambda_max() if isinstance(S, PairMoment) else super().lambda_max(S, scale)
