@@ -201,25 +201,29 @@ def independent_groups(coupling: Coupling, n_operations: int) -> list[Index]:
 
 
 def spread_sweeps(
-    groups: list[Index], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
+    groups: list[Index], mean: Array, kernel: Callable[..., tuple[int, float]], n_sweeps: int, enough: float
 ) -> tuple[int, float]:
-    """Sweep over all groups; return the largest number of sweeps of a group, and the sum of the last gains."""
+    """Sweep over all groups; return the largest number of sweeps of a group, and the sum of the last gains.
+
+    The kernel takes the sum ``mean`` that a shared mean adds to every task, a group, the number of sweeps and the gain
+    that ends them. With several groups there is no shared mean, and each group has a copy of its own.
+    """
     total = sum(map(len, groups))
-    answers = spread(lambda tasks: run(tasks, n_sweeps, float(enough) * len(tasks) / total), groups)
+
+    def run(tasks: Index) -> tuple[int, float]:
+        shared = mean if len(groups) == 1 else mean.copy()
+        return kernel(shared, tasks, n_sweeps, float(enough) * len(tasks) / total)
+
+    answers = spread(run, groups)
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
 def _gram_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
     """Coordinate descent on Grams: a function that sweeps, and one that returns the gradient of loss plus coupling."""
-    HW, linear, mean = np.ascontiguousarray(loss.product(W)), plain(loss.linear), coupling.u @ W
+    HW, linear = np.ascontiguousarray(loss.product(W)), plain(loss.linear)
     tables, form = (plain(loss.gram), loss.task_scale, linear), (coupling.arrays, penalty.kernel)
-    groups = independent_groups(coupling, W.size * loss.n_features)
-
-    def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-        shared = mean if len(groups) == 1 else mean.copy()
-        return gram_sweeps(tables, form, W, HW, shared, tasks, max_sweeps, goal)
-
-    return partial(spread_sweeps, groups, run=sweep), lambda: HW - linear + coupling.dot(W)
+    groups, kernel = independent_groups(coupling, W.size * loss.n_features), partial(gram_sweeps, tables, form, W, HW)
+    return partial(spread_sweeps, groups, coupling.u @ W, kernel), lambda: HW - linear + coupling.dot(W)
 
 
 def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Sweeps:
@@ -233,12 +237,12 @@ def _design_sweeps(loss: Quadratic, coupling: Coupling, penalty: EntrywisePenalt
 
     def run(n_sweeps: int, enough: float) -> tuple[int, float]:
         v = rows.c * (rows.target - design.stored.dot(W))
-        state = np.stack([np.einsum("kd,kd->k", rows.column_means, W), design.task_sums(v)], axis=1)
+        state = np.stack([np.vecdot(rows.column_means, W), design.task_sums(v)], axis=1)
 
-        def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-            return design_sweeps(tables, form, (W, v, state, coupling.u @ W), tasks, max_sweeps, goal)
+        def kernel(mean: Array, tasks: Index, most: int, goal: float) -> tuple[int, float]:
+            return design_sweeps(tables, form, (W, v, state, mean), tasks, most, goal)
 
-        return spread_sweeps(groups, n_sweeps, enough, sweep)
+        return spread_sweeps(groups, coupling.u @ W, kernel, n_sweeps, enough)
 
     return run, lambda: loss.gradient(W) + coupling.dot(W)
 
@@ -316,7 +320,7 @@ def _wanted(W: Array, G: Array, penalty: EntrywisePenalty) -> Mask:
 
 def _on_sets(problem: Problem, W: Array, members: Mask, tol: float, nothing: float, max_iter: int) -> WeightStep:
     """Sweep over each task's set of features until their certificate is within ``tol`` or no sweep gains; W changes."""
-    loss, bound, coupling, mean = problem.loss, problem.bound, problem.coupling, problem.coupling.u @ W
+    loss, bound, coupling = problem.loss, problem.bound, problem.coupling
     blocks = [loss.rows.block(k, chosen) for k, chosen in enumerate(members)]
     grams, sizes = [block.T @ block for block in blocks], members.sum(axis=1)
     starts, corners = (np.concatenate([[0], np.cumsum(parts)]).astype(np.int64) for parts in (sizes, sizes**2))
@@ -328,16 +332,13 @@ def _on_sets(problem: Problem, W: Array, members: Mask, tol: float, nothing: flo
     sets, form = (gram, corners, features, starts, q), (coupling.arrays, penalty)
     groups, slope = independent_groups(coupling, len(gram)), np.zeros(W.shape)
 
-    def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
-        shared = mean if len(groups) == 1 else mean.copy()
-        return set_sweeps(sets, form, W, HW, shared, group, max_sweeps, goal)
-
     def gap(W: Array) -> float:
         slope[members] = HW - q
         values = loss.constants + 0.5 * np.bincount(tasks, W[members] * (HW - 2 * q), len(W))
         return bound(W, np.where(members, slope + coupling.dot(W), 0.0), values)
 
-    return descend_in_bursts(W, partial(spread_sweeps, groups, run=sweep), gap, tol, max_iter, nothing=nothing)
+    run = partial(spread_sweeps, groups, coupling.u @ W, partial(set_sweeps, sets, form, W, HW))
+    return descend_in_bursts(W, run, gap, tol, max_iter, nothing=nothing)
 
 
 def descend_on_support(

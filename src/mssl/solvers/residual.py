@@ -145,8 +145,7 @@ class ResidualProblem(WeightProblem):
         if not isinstance(self.penalty, EntrywisePenalty):
             found = accelerated(step, self.unknowns.of_weights(W), tol=tol, max_iter=max_iter)
             return replace(found, W=self.unknowns.weights(found.W))
-        A, certificate = step.loss.related, self.certificate(coupling, step)
-        assert A is not None
+        A, certificate = self.precision(coupling), self.certificate(coupling, step)
         if self.penalised:
             W, run, certified = self.penalty.allowed(W), _sweeps(self, self.penalty, A), self.penalty.convex
 
@@ -162,18 +161,14 @@ class ResidualProblem(WeightProblem):
 
     def certificate(self, coupling: Coupling, step: Problem) -> Callable[[Array], float]:
         """Upper bound of the suboptimality of W; for penalties that are not convex, the violation of optimality."""
-        A, bound = step.loss.related, step.bound
-        assert A is not None
+        if not self.unpenalised:
+            return lambda W: step.bound(W, step.gradient(W))
+        A = self.precision(coupling)
         known = None if self.extra else coupling.covariance
-        inverse = positive_definite_inverse(A.toarray()) if self.unpenalised and known is None else known
+        inverse = positive_definite_inverse(A.toarray()) if known is None else known
 
         def of(W: Array) -> float:
-            E = self.related(W)
-            EA = np.asarray(A @ E)
-            U = self.project(EA)
-            if not self.unpenalised:
-                return bound(W, self.ridges[:, None] * W - U, 0.5 * np.vecdot(E, EA))
-            N = self.fitted(self.divided(U, self.eigen[0]))
+            N = self.fitted(self.divided(self.project(np.asarray(A @ self.related(W))), self.eigen[0]))
             return np.inf if inverse is None else 0.5 * float(np.vdot(N, inverse @ N))
 
         return of
