@@ -98,14 +98,11 @@ def sylvester(problem: Quadratic, coupling: Coupling) -> Apply:
     root = np.sqrt(problem.task_scale)[:, None]
     values, U = problem.eigen
     task_values, E = linalg.eigh(coupling.dense() / root / root.T)
-    inverse = _inverse_of(np.maximum(task_values, 0.0)[:, None] + values)
+    sums = np.maximum(task_values, 0.0)[:, None] + values
+    # The inverses of eigenvalues of the size of rounding are 0.
+    floor = problem.n_features * EPS * float(sums.max(initial=0.0))
+    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
     return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
-
-
-def _inverse_of(sums: Array) -> Array:
-    """Inverses of eigenvalues, 0 for those of the size of rounding."""
-    floor = sums.shape[1] * EPS * float(sums.max(initial=0.0))
-    return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
 
 
 def preconditioners(step: Problem, support: Mask | None = None) -> Iterator[tuple[Apply, float]]:
@@ -142,10 +139,6 @@ def _by_task(problem: Quadratic, ridge: Array) -> Apply:
     if problem.by_rows:
         diagonal = positive(problem.diagonal + ridge[:, None])
         return lambda R: R / diagonal
-    if problem.is_shared:
-        values, U = problem.eigen
-        inverse = _inverse_of(problem.task_scale[:, None] * values + ridge[:, None])
-        return lambda R: (R @ U) * inverse @ U.T
     known = problem.kept.get("preconditioner")
     # If the ridge has changed by at most a factor of 2, the old inverses cost some iterations and save factorisations.
     if known is None or np.any(known[0] > 2.0 * ridge) or np.any(ridge > 2.0 * known[0]):

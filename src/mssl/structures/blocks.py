@@ -126,35 +126,25 @@ def update(
     variances = S.diagonal() + S.floors
     # The objective of a separate task is 1 + log of its variance. The tolerance of a component is relative to the
     # objective and proportional to the number of its tasks.
-    gap, value, total = 0.0, float(np.sum(1.0 + np.log(variances[single]))), max(1, sum(map(len, groups)))
-    tables: tuple[list[_Entries], list[_Entries]] = (
-        [(single, single, 1.0 / variances[single])],
-        [(single, single, variances[single])],
-    )
+    value, total = float(np.sum(1.0 + np.log(variances[single]))), max(1, sum(map(len, groups)))
+    found = []
     for tasks in groups:
         size = max(1.0, abs(float(np.sum(1.0 + np.log(variances[tasks])))))
-        found = solve(
-            S.problem(tasks),
-            solver=solver,
-            tol=tol * len(tasks) / total / size,
-            warm_start=_known(precision, covariance, tasks),
-            digits=False,
-        )
-        gap, value = gap + found.gap, value + found.objective
-        for table, entries in zip(tables, (found.precision, found.covariance), strict=True):
-            i, j = np.nonzero(entries)
-            table.append((tasks[i], tasks[j], entries[i, j]))
-    omega, sigma = (_joined(table, len(variances)) for table in tables)
-    return omega, sigma, gap, value
+        goal, start = tol * len(tasks) / total / size, _known(precision, covariance, tasks)
+        found.append(solve(S.problem(tasks), solver=solver, tol=goal, warm_start=start, digits=False))
+    omega = _joined(single, 1.0 / variances, groups, [part.precision for part in found])
+    sigma = _joined(single, variances, groups, [part.covariance for part in found])
+    return omega, sigma, sum(part.gap for part in found), value + sum(part.objective for part in found)
 
 
-_Entries = tuple[Index, Index, Array]
-
-
-def _joined(entries: list[_Entries], n_tasks: int) -> sparse.csr_array:
-    """The sparse matrix whose parts have these rows, columns and values."""
-    rows, columns, values = (np.concatenate(part) for part in zip(*entries, strict=True))
-    return sparse.csr_array((values, (rows, columns)), shape=(n_tasks, n_tasks))
+def _joined(single: Index, diagonal: Array, groups: list[Index], blocks: list[Array]) -> sparse.csr_array:
+    """The sparse matrix with the diagonal of single tasks and a dense block for each group of tasks."""
+    places, values = [np.stack([single, single])], [diagonal[single]]
+    for tasks, block in zip(groups, blocks, strict=True):
+        nonzero = np.nonzero(block)
+        places.append(tasks[np.stack(nonzero)])
+        values.append(block[nonzero])
+    return sparse.csr_array((np.concatenate(values), np.concatenate(places, axis=1)), shape=2 * diagonal.shape)
 
 
 def _components(precision: sparse.csr_array, links: sparse.csr_array) -> tuple[Index, list[Index]]:
