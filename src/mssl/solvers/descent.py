@@ -132,6 +132,7 @@ def coordinate_descent(problem: Problem, W0: Array, *, tol: float, max_iter: int
     --------
     >>> import numpy as np
     >>> from mssl.model.coupling import Coupling
+    >>> from mssl.solvers.quadratic import StepProblem
     >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> step = coordinate_descent(problem, np.zeros((1, 2)), tol=1e-10)
@@ -276,6 +277,7 @@ def descend_on_sets(
     >>> import numpy as np
     >>> from mssl.data.design import Design
     >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
+    >>> from mssl.solvers.quadratic import StepProblem
     >>> loss = Quadratic.of_rows(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> step = descend_on_sets(problem, np.zeros((1, 3)), tol=1e-9)
@@ -377,6 +379,7 @@ def descend_on_support(
     Examples
     --------
     >>> import numpy as np
+    >>> from mssl.solvers.quadratic import StepProblem
     >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> descend_on_support(problem, np.zeros((1, 2)), tol=1e-10).W

@@ -69,6 +69,7 @@ def conjugate_gradient(problem: Problem, W0: Array, *, tol: float, max_iter: int
     Examples
     --------
     >>> import numpy as np
+    >>> from mssl.solvers.quadratic import StepProblem
     >>> loss = Quadratic(np.stack([np.eye(2), 3 * np.eye(2)]), np.array([[2.0, 4], [4, 8]]), np.zeros(2))
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(2)))
     >>> conjugate_gradient(problem, np.zeros((2, 2)), tol=1e-12).W
@@ -336,6 +337,7 @@ def solve_exactly(step: Problem, *, tol: float) -> WeightStep | None:
     --------
     >>> import numpy as np
     >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> from mssl.solvers.quadratic import StepProblem
     >>> step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.ones(1))), tol=1e-12)
     >>> step.W.round(12), step.status is Status.CONVERGED
     (array([[1.33333333, 0.16666667]]), True)
