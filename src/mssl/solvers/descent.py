@@ -40,7 +40,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep
 from mssl.solvers.linear import preconditioners, solve_cg, value_rounding
-from mssl.solvers.quadratic import MANY_FEATURES, SMALL, Problem, Quadratic, pays_in_sets
+from mssl.solvers.quadratic import INNER, MANY_FEATURES, SMALL, Problem, Quadratic, pays_in_sets
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 
@@ -55,9 +55,6 @@ _MAX_GROUPS = 8
 _BURST = 50
 # Share of the weights in the support above which one linear system is faster than many sweeps.
 _DENSE = 0.25
-# Share of the gap to which the problem on the working sets is solved. A smaller share solves sets accurately that will
-# still change, a larger one changes the sets more often.
-INNER = 1e-3
 # Number of sweeps before a support solve, which counts as the same number. After fewer sweeps the support is often
 # wrong, more sweeps are often wasted.
 _SWEEPS = 20

@@ -32,8 +32,7 @@ from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.penalties import L21
 from mssl.solvers.base import SLOW, Status, WeightStep
-from mssl.solvers.descent import INNER
-from mssl.solvers.quadratic import SMALL, Problem, Quadratic
+from mssl.solvers.quadratic import INNER, SMALL, Problem, Quadratic
 
 # The constants below affect the time only. The certificate decides when a descent ends.
 

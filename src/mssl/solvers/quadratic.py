@@ -35,6 +35,9 @@ MANY_FEATURES = 100  # with at least this number of features, coordinate descent
 # Size of an array above which a product with it takes longer than the Python calls around it.
 LARGE = 2**16
 MOST_UNKNOWNS = 400  # up to this number of unknowns, factoring the whole system takes at most a tenth of a second
+# Share of the gap to which the problem on the working sets is solved. A smaller share solves sets accurately that will
+# still change, a larger one changes the sets more often.
+INNER = 1e-3
 # A kept loss forms its Grams, even if no solver has used them, if they have at most this number of entries (8 MB).
 _MOST_FORMED = 10**6
 
