@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import add
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from mssl._typing import Array, Labels
-from mssl.data.inputs import is_dask, is_frame
+from mssl.data.inputs import is_dask, is_frame, without_columns
 from mssl.exceptions import LayoutError
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ def chunks_of(
     tasks: LazyColumn | None,
     sample_weight: LazyColumn | None,
     target: str | None = None,
-) -> list[Delayed | Chunk]:
-    """Each partition as (X, y, tasks, sample_weight): a tuple of delayed values, or one delayed tuple.
+) -> tuple[list[Delayed] | list[Chunk], str | None]:
+    """Each partition as a tuple of delayed (X, y, tasks, sample_weight), or as a frame for :func:`taken_apart`.
+
+    The function also returns the column of the targets in such frames.
 
     Parameters
     ----------
@@ -49,17 +51,15 @@ def chunks_of(
     target : str, optional
         The column of X that holds the targets if y is None.
     """
-    from dask import delayed
-
     beside = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
     if hasattr(X, "to_delayed") and is_frame(X):
         frame = _assigned(X, {name: values for name, values in beside.items() if values is not None})
-        return [delayed(_taken_apart)(part, target) for part in frame.to_delayed()]
+        return frame.to_delayed(), target or _TARGET
     if getattr(X, "ndim", 0) != 2 or y is None:
         raise LayoutError("A Dask array is read in the long layout: X of shape (N, d), y and tasks of shape (N,).")
     X = X.rechunk({1: -1})
     blocks = [_blocks(name.removeprefix("mssl "), values, X) for name, values in beside.items()]
-    return list(zip(X.to_delayed().ravel(), *blocks, strict=True))
+    return list(zip(X.to_delayed().ravel(), *blocks, strict=True)), None
 
 
 def tree_sum(parts: list[Delayed]) -> Delayed:
@@ -69,13 +69,11 @@ def tree_sum(parts: list[Delayed]) -> Delayed:
     return parts[0]
 
 
-def _taken_apart(
-    frame: pandas.DataFrame, target: str | None
-) -> tuple[pandas.DataFrame, pandas.Series, pandas.Series | None, pandas.Series | None]:
-    """Split a partition into features, targets, tasks and weights."""
-    y, tasks, weights = (frame.get(name) for name in (target or _TARGET, _TASK, _WEIGHT))
-    taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name in frame]
-    return frame.drop(columns=taken), y, tasks, weights
+def taken_apart(frame: pandas.DataFrame, target: str = _TARGET) -> tuple[Any, Any, Any, Any]:
+    """Split a frame into features, targets, tasks and weights; parts that it does not hold are None."""
+    taken = (target, _TASK, _WEIGHT)
+    y, tasks, weights = (frame[name] if name in frame.columns else None for name in taken)
+    return without_columns(frame, taken), y, tasks, weights
 
 
 def _assigned(X: DataFrame, columns: dict[str, Series]) -> DataFrame:
@@ -149,6 +147,5 @@ def _predicted(rows: Array | pandas.DataFrame, tasks: Labels | None = None, *, p
 def _predicted_frame(frame: pandas.DataFrame, predict: Callable[..., Array]) -> pandas.Series:
     from pandas import Series
 
-    tasks = frame.get(_TASK)
-    rows = frame.drop(columns=_TASK) if tasks is not None else frame
+    rows, _, tasks, _ = taken_apart(frame)
     return Series(_predicted(rows, None if tasks is None else tasks.to_numpy(), predict=predict), index=frame.index)

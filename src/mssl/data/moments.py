@@ -32,9 +32,9 @@ from sklearn.utils.validation import _num_samples
 from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
-from mssl.data.distributed import chunks_of, tree_sum
+from mssl.data.distributed import chunks_of, taken_apart, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import CHUNK, as_rows, is_frame, listing, split_task_column, without_columns
+from mssl.data.inputs import CHUNK, as_rows, is_frame, listing, split_task_column
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, LayoutError
 
@@ -280,8 +280,8 @@ class Moments:
         if (y is None) == (target is None):
             raise DataError("Targets are given twice or not at all; give either y or target, a column of X.")
         read = partial(cls.from_rows, task_column=task_column, n_folds=n_folds, memory_limit=memory_limit)
-        chunks = chunks_of(X, y, tasks, sample_weight, target)
-        made = tree_sum([delayed(_of_chunk)(read, random_state, chunk, k) for k, chunk in enumerate(chunks)])
+        chunks, target = chunks_of(X, y, tasks, sample_weight, target)
+        made = tree_sum([delayed(_of_chunk)(read, random_state, chunk, k, target) for k, chunk in enumerate(chunks)])
         return made.compute().checked(memory_limit) if compute else made
 
     def together(self) -> Moments:
@@ -443,7 +443,7 @@ def _of_chunk(
     if target is not None:
         if not is_frame(chunk) or target not in list(chunk.columns):
             raise DataError(f"Chunk {number} has no column {target!r} of targets; give frames that hold it.")
-        chunk = without_columns(chunk, (target,)), chunk[target]
+        chunk = taken_apart(chunk, target)
     elif not isinstance(chunk, tuple) or not 2 <= len(chunk) <= 4:
         raise LayoutError(
             f"Chunk {number} is {type(chunk).__name__}; give (X, y), (X, y, tasks) or (X, y, tasks, sample_weight), or "
