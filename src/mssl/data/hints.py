@@ -73,10 +73,9 @@ def hint_at_tasks(data: TaskData) -> None:
 
 def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
     """Point out features of a table that look like ids, by their name or because they number or name every row."""
-    found, first, rows = [], 0, len(X)
-    for column in columns:
-        values = X[:, first]
-        first += column.width
+    found, rows = [], len(X)
+    first = np.cumsum([0, *(column.width for column in columns[:-1])])
+    for column, values in zip(columns, X.T[first], strict=True):
         named = _ID_NAME.fullmatch(column.name) is not None
         if column.categories is not None:
             like_id = len(column.categories) > (0.5 if named else 0.9) * rows
