@@ -135,10 +135,9 @@ class ColumnSchema:
     def with_fill(self, values: Array, indicator: bool) -> ColumnSchema:
         """Set the fill to the means of encoded training values; a column without values gets zeros."""
         gaps = np.isnan(values[:, 0])
-        fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(values.shape[1])
         marked = indicator and bool(gaps.any() and not gaps.all())
-        if marked and self.categories is not None:
-            fill = np.zeros(values.shape[1])  # The indicator acts as a level of its own.
+        own_level = marked and self.categories is not None  # The indicator acts as a level of its own.
+        fill = np.zeros(values.shape[1]) if own_level or gaps.all() else values[~gaps].mean(axis=0)
         return replace(self, fill=tuple(fill.tolist()), indicator=marked)
 
 
@@ -323,9 +322,8 @@ class FeatureEncoder:
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
         if missing in ("mean", "indicator"):
-            marked = missing == "indicator"
             pairs = zip(columns, given, strict=True)
-            columns = [schema.with_fill(schema.encode(column), marked) for schema, column in pairs]
+            columns = [schema.with_fill(schema.encode(column), missing == "indicator") for schema, column in pairs]
         names = encoded_names(columns)
         if len(set(names)) < len(names):
             twice = next(name for k, name in enumerate(names) if name in names[:k])
