@@ -154,8 +154,7 @@ def plot_effects(
     names = list(model.tasks_)[: MOST_LINES // len(chosen)] if tasks is None else list(tasks)
     across = min(3, len(chosen))
     down = -(-len(chosen) // across)
-    look: Look = {"shown": True, "sharey": True, "squeeze": False}
-    made = support.panels(2.4 * across, 2.0 * down, down, across, **look)[1].ravel()
+    made = support.panels(2.4 * across, 2.0 * down, down, across, shown=True, sharey=True, squeeze=False)[1].ravel()
     for ax, feature in zip(made, chosen, strict=False):
         draw_effect(ax, *curves(model, feature, names))
     for ax in made[len(chosen) :]:

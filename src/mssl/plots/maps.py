@@ -48,9 +48,13 @@ def plot_map(
     whole = shown.graph if coordinates is None else replace(shown.graph, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
         raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
-    colors = None if values is None else support.numbers(values, "values", 1, missing=True)
-    if colors is not None and len(colors) != len(whole):
-        raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
+    look: Look = {"c": community_colors(shown.groups), "edgecolors": "white", "linewidths": 0.3}
+    if values is not None:
+        colors = support.numbers(values, "values", 1, missing=True)
+        if len(colors) != len(whole):
+            raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
+        scale = matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)
+        look |= {"c": colors, "plotnonfinite": True, "cmap": scale}
     graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
     latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
     ax = axes(ax, (3.8, 3.2))
@@ -59,14 +63,9 @@ def plot_map(
     arcs = arc_geometry(whole.coordinates, ends)
     owners = np.repeat(ends, [len(parts) for parts in arcs], axis=0)
     edge_lines(ax, [piece for parts in arcs for piece in parts], owners, shown, clip_on=True)
-    look: Look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3}
-    if colors is None:
-        look["c"] = community_colors(shown.groups)
-    else:
-        scale = matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)
-        look |= {"c": colors, "plotnonfinite": True, "cmap": scale}
-    points = support.marked(ax.scatter(longitude, latitude, zorder=3, **look), "tasks", range(len(whole)))
-    if colors is not None:
+    size = float(np.clip(2000 / len(whole), 9, 30))
+    points = support.marked(ax.scatter(longitude, latitude, s=size, zorder=3, **look), "tasks", range(len(whole)))
+    if values is not None:
         support.colour_bar(points, label, ax=ax, pad=0.03)
     support.note(ax, hidden, *shown.notes)
     return ax
@@ -117,11 +116,10 @@ def draw_fields(
         _leaders(made[-1], grid["names"], *leaders, places, coast)
     for place in set(below):
         grid[place].set_axis_off()
-    for title in above:
-        grid[title].set_title(title, fontsize=NORMAL)
-        grid[title].tick_params(labelsize=SMALL, labelleft=title == above[0])
-    for ax in made[1:]:
-        ax.set_ylabel("")
+    for title, ax in zip(above, made, strict=True):
+        ax.set_title(title, fontsize=NORMAL)
+        ax.tick_params(labelsize=SMALL, labelleft=ax is made[0])
+        ax.yaxis.label.set_visible(ax is made[0])
     across, up = (float(np.ptp(limits)) for limits in (made[0].get_xlim(), made[0].get_ylim()))
     width = np.clip(2.4 * across / (up * made[0].get_aspect()), 2.0, 3.4)
     page.set_size_inches(0.5 + width * len(made), 3.6)

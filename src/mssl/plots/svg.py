@@ -14,7 +14,6 @@ from mssl.plots.support import MARKS, OURS, matplotlib_module
 
 PIXELS = 1.75  # Pixels per point of a figure on a wide screen: larger figures are easier to read and need more room.
 _LINK = "{http://www.w3.org/1999/xlink}href"
-_DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
 # Attributes that are read apart, that the page's style sheet sets, or that change nothing.
 _NEEDLESS = {"", "id", "style", _LINK, "font-family", "image-rendering", "stroke-dashoffset"}
 
@@ -49,8 +48,7 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
         elif marks:
             artist.set_url(*marks)
     file = StringIO()
-    options = {"svg.fonttype": "none", "svg.hashsalt": key, "image.composite_image": False}
-    with matplotlib_module().rc_context(options):
+    with matplotlib_module().rc_context({"svg.fonttype": "none", "svg.hashsalt": key, "image.composite_image": False}):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
     root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib wrote it
     drawing = _Reader(key, hidden).element(root)[0]
@@ -70,7 +68,7 @@ class _Reader:
     def element(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
         """The element, or only its parts if it adds nothing itself; `mark` is the link around it."""
         name = node.tag.rpartition("}")[2]
-        if name in _DROPPED:
+        if name in ("metadata", "style"):  # matplotlib's name and date, and a style for everything
             return []
         if name == "a":
             return [part for child in node for part in self.element(child, node.get(_LINK))]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mssl._typing import Array, ArrayLike, Index, Labels
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask
 from mssl.data.encoding import Features
 from mssl.data.inputs import locate_tasks, task_ids, unseen_tasks
 from mssl.estimators.fitted import Fitted
@@ -114,10 +114,8 @@ class Content:
         self.community = {k: number for number, members in enumerate(self.groups, 1) for k in members.tolist()}
         self.gains = None if transfer is None else read_gains(transfer, tasks)
         self.rounds = len(fitted.history or [])
-        self.ending = ""
-        if fitted.result is not None:
-            gap = fitted.result.relative_gap
-            self.ending = f"The fit {fitted.result.status}, with a relative gap of {gap:.1e}"
+        end = fitted.result
+        self.ending = "" if end is None else f"The fit {end.status}, with a relative gap of {end.relative_gap:.1e}"
         self.cross_validated = _cross_validated(last)
         variance = fitted.noise_variance
         self.noise = None if variance is None else np.sqrt(np.broadcast_to(variance, K))
@@ -268,44 +266,39 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
     while hasattr(model, "steps"):  # a pipeline: X as its last step sees it
         X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
     fitted: Fitted = model.fitted_
-    known = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
+    rows_of = {"tasks": tasks} | ({} if fitted.unseen_coef is None else {"unseen": "mean"})
     binary = fitted.input.classes is not None
-    mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
+    mean = np.asarray(model.predict_proba(X, **rows_of)[..., 1] if binary else model.predict(X, **rows_of))
     given = getattr(model, "best_estimator_", model)._targets(y) if binary else np.asarray(y, dtype=float)
     target = scored_targets(given, mean, None)[0]
     place, strangers = _tasks_of(model, X, tasks, mean)
-    place = np.where(np.isnan(target), -2, place)
+    known, K = ~np.isnan(target), len(model.tasks_)
     hit = None
     if hasattr(model, "predict_interval"):
-        ends = model.predict_interval(X, COVERAGE, **known)
-        hit = (ends[..., 0] <= target) & (target <= ends[..., 1])
+        ends = model.predict_interval(X, COVERAGE, **rows_of)
+        hit = ((ends[..., 0] <= target) & (target <= ends[..., 1]))[known]
+    # New tasks together have the last place.
+    target, mean, task = target[known], mean[known], np.where(place < 0, K, place)[known]
+    rows = np.bincount(task, minlength=K + 1)
 
-    def judged(k: int) -> tuple[float, float, float, float]:
-        """Rows of a task, error, share of deviance explained, and share of rows in their intervals."""
-        rows = place == k
-        if not rows.any():
-            return 0, np.nan, np.nan, np.nan
-        off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
-        error = off.mean() if binary else np.sqrt(off.mean())
-        explained = deviance_score(fitted.loss, target[rows], mean[rows])
-        return rows.sum(), error, explained, np.nan if hit is None else hit[rows].mean()
+    def averages(values: Array | Mask) -> Array:
+        """Mean of the rows of each task."""
+        return np.bincount(task, values, K + 1) / np.where(rows > 0, rows, np.nan)
 
-    n_new, new_error, new_explained, _ = judged(-1)
-    K = len(model.tasks_)
-    counts, error, explained, inside = np.array([judged(k) for k in range(K)]).T
-    own = place >= 0
-    labels = None
+    error = averages((mean > 0.5) != target) if binary else np.sqrt(averages((mean - target) ** 2))
+    explained = np.full(K + 1, np.nan)
+    for k in np.flatnonzero(rows):
+        explained[k] = deviance_score(fitted.loss, target[task == k], mean[task == k])
+    labels, own = None, task < K
     if binary and own.any():
         rates = np.full(K, np.nan) if fitted.input.base_rates is None else fitted.input.base_rates
-        loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[place[own]]))
+        loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[task[own]]))
         labels = LabelScores(loss, base, area_under_curve(target[own], mean[own]))
     training = "training " if held_out is False else ""
     names = f"{training}{'error rate' if binary else 'RMSE'}", f"{training}{'R²' if fitted.loss.quadratic else 'D²'}"
-    covered = None if hit is None else inside
-    rows = counts.astype(np.int64)
-    return Scores(
-        rows, error, explained, *names, covered, held_out, strangers, int(n_new), new_error, new_explained, labels
-    )
+    inside = None if hit is None else averages(hit)[:K]
+    of_new = int(rows[K]), error[K], explained[K]
+    return Scores(rows[:K], error[:K], explained[:K], *names, inside, held_out, strangers, *of_new, labels)
 
 
 def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:
