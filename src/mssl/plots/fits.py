@@ -259,10 +259,8 @@ def _of_path(
     other = next(name for name in symbols if name != check_choice("along", along, tuple(symbols)))
     points = path.along(along)
     if len(points) < 2:
-        raise DataError(
-            f"No two fits of the path differ in {along} alone; give regularization_path several values of it, and the "
-            f"same values of {other} for each."
-        )
+        remedy = f"give regularization_path several values of it, and the same values of {other} for each"
+        raise DataError(f"No two fits of the path differ in {along} alone; {remedy}.")
     if values is None:
         values = path.coefs
         titles = [f"{feature} · {task}" for task in path.tasks for feature in path.features]
@@ -323,9 +321,8 @@ def read_stability(source: Any, frequencies: ArrayLike | None = None, threshold:
         source = dict(zip(names, source, strict=False))
     lambdas, frequencies, own = (support.field(source, name, f"{name}_") for name in names)
     if lambdas is None or frequencies is None:
-        raise DataError(
-            "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
-        )
+        allowed = "lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys"
+        raise DataError(f"stability holds no path; give {allowed}.")
     (strengths, table), ends = _along(lambdas, frequencies, "selection frequencies"), None
     if table.ndim == 3:
         if table.shape[1] != table.shape[2]:
@@ -349,9 +346,8 @@ def plot_convergence(source: Any, ax: Axes | None = None) -> Axes:
     """
     curves = support.distances(source)
     if not curves:
-        raise DataError(
-            "The history holds neither objective nor gap_weights nor gap_structure; give a fitted model or history_."
-        )
+        absent = "neither objective nor gap_weights nor gap_structure"
+        raise DataError(f"The history holds {absent}; give a fitted model or history_.")
     ax = axes(ax)
     for (name, values), marker, color in zip(curves.items(), "os^", PALETTE, strict=False):
         ax.plot(np.arange(1, len(values) + 1), values, color=color, marker=marker, ms=3, lw=1, label=name)

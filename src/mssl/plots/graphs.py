@@ -54,7 +54,7 @@ def plot_graph(source: Any, ax: Axes | None = None, *, max_edges: int | None = N
     ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
     thinned, hidden = thin_edges(graph, max_edges)
     places, ends = geometry.graph_layout(graph), np.column_stack(thinned.edge_indices())
-    edge_lines(ax, places[ends], ends, shown)
+    edge_lines(ax, list(places[ends]), ends, shown)
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
     look: Look = {"c": community_colors(shown.groups), "edgecolors": "white", "linewidths": 0.4, "clip_on": False}
     x, y = places.T
@@ -124,7 +124,7 @@ def plot_chord(
     ax = axes(ax, square(len(shown.graph), 3.8, 0.085))
     graph, hidden = thin_edges(shown.graph, max_edges)
     chords = geometry.chord_geometry(graph, shown.groups.tolist() if groups is None else groups)
-    edge_lines(ax, chords.curves, chords.ends, shown, curved=True)
+    edge_lines(ax, list(chords.curves), chords.ends, shown, curved=True)
     gap = 0.04 * (chords.spans[:, 1] - chords.spans[:, 0])
     around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 50 else 3, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
@@ -186,7 +186,7 @@ def _chord_labels(ax: Axes, tasks: Sequence[object], angles: Array) -> tuple[flo
 
 
 def edge_lines(
-    ax: Axes, paths: Iterable[Array], ends: Places, shown: Display, *, curved: bool = False, clip_on: bool = False
+    ax: Axes, paths: Sequence[Array], ends: Places, shown: Display, *, curved: bool = False, clip_on: bool = False
 ) -> None:
     """Draw edges between tasks, (E, 2), along paths; the legend names the kinds of edges that occur.
 
@@ -201,16 +201,11 @@ def edge_lines(
     thin = float(np.clip((120 / len(ends)) ** 0.35, 0.35, 1.0))  # Many edges are drawn thinner.
     order = np.lexsort((share, sure))
     share, sure, kinds = share[order], sure[order], np.where(sure, weights < 0, 2)[order]
-    pieces = list(paths)
-    lines = support.matplotlib_module("collections").LineCollection(
-        [pieces[k] for k in order],
-        colors=[_KINDS[kind][1] for kind in kinds],
-        linewidths=np.where(sure, 0.3 + thin * 1.9 * share, 0.4),
-        linestyles=[_KINDS[kind][2] for kind in kinds],
-        alpha=np.where(sure, 0.25 + 0.6 * share, 0.5),
-        zorder=2,
-        clip_on=clip_on,
-    )
+    look: Look = {"colors": [_KINDS[kind][1] for kind in kinds], "linestyles": [_KINDS[kind][2] for kind in kinds]}
+    look["linewidths"] = np.where(sure, 0.3 + thin * 1.9 * share, 0.4)
+    look["alpha"] = np.where(sure, 0.25 + 0.6 * share, 0.5)
+    ordered = [paths[k] for k in order]
+    lines = support.matplotlib_module("collections").LineCollection(ordered, zorder=2, clip_on=clip_on, **look)
     for path in lines.get_paths() if curved else ():
         path.codes = [path.MOVETO, path.CURVE3, path.CURVE3]
     marked(lines, "edges", [f"{min(pair)} {max(pair)}" for pair in ends[order].tolist()])

@@ -79,9 +79,8 @@ def as_graph(source: Any, tasks: Iterable[object] | None = None) -> TaskGraph:
     """Return the graph of a fitted model, a graph itself, or the graph of a precision matrix."""
     graph = source if isinstance(source, TaskGraph) else getattr(source, "graph_", None)
     if graph is None and hasattr(source, "fit"):
-        raise DataError(
-            f"{type(source).__name__} has no task graph (graph_); fit it first, with a structure that has one."
-        )
+        remedy = "fit it first, with a structure that has one"
+        raise DataError(f"{type(source).__name__} has no task graph (graph_); {remedy}.")
     return TaskGraph.from_precision(source, tasks) if graph is None else graph
 
 

@@ -13,6 +13,7 @@ from mssl._html import Html, tag
 from mssl.plots.support import MARKS, OURS, matplotlib_module
 
 PIXELS = 1.75  # Pixels per point of a figure on a wide screen: larger figures are easier to read and need more room.
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _LINK = "{http://www.w3.org/1999/xlink}href"
 # Attributes that are read apart, that the page's style sheet sets, or that change nothing.
 _NEEDLESS = {"", "id", "style", _LINK, "font-family", "image-rendering", "stroke-dashoffset"}
@@ -111,9 +112,7 @@ class _Reader:
             return "".join(map(_by_steps, value.split("M")[1:]))
         value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
         digits = 1 if key == "d" and "z" not in value else 2  # Lines need fewer digits than shapes.
-        value = re.sub(
-            r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.{digits}f}".rstrip("0").rstrip("."), value
-        )
+        value = _NUMBER.sub(lambda match: f"{float(match[0]):.{digits}f}".rstrip("0").rstrip("."), value)
         return re.sub(r"\s*([A-Za-z])\s+", r"\1", value).strip() if key == "d" else value.removesuffix("px")
 
     def named(self, name: str) -> str:

@@ -131,9 +131,8 @@ class Content:
     def missing_graph(self) -> str | None:
         """The reason why there is no graph to draw, or None."""
         if self.fitted.graph is None:
-            return (
-                f"{self.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
-            )
+            remedy = "a structure with a precision, such as MSSLRegressor's, learns one"
+            return f"{self.method} has no task graph; {remedy}."
         if self.n_tasks < 2:
             return "There is one task only, so there is no graph between tasks."
         if self.graph.n_edges:
@@ -319,9 +318,8 @@ def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
     given = {row.get("task"): row for row in gain_rows(transfer, tasks)}
     strange = [name for name in given if name not in set(tasks)]
     if strange:
-        raise DataError(
-            f"transfer names the task {short_name(strange[0])!r}; the model does not know it. Give its tasks."
-        )
+        name = short_name(strange[0])
+        raise DataError(f"transfer names the task {name!r}; the model does not know it. Give its tasks.")
     rows = [given.get(task, {}) for task in tasks]
     columns: dict[str, Array] = {}
     for k, row in enumerate(rows):
@@ -329,10 +327,8 @@ def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
             if isinstance(value, Real) and name != "task":
                 columns.setdefault(name, np.full(len(rows), np.nan))[k] = value
     if "gain" not in columns:
-        raise DataError(
-            "transfer holds no gain; give a mapping of task to gain in percent, one number for each task, or rows with "
-            "task and gain."
-        )
+        allowed = "a mapping of task to gain in percent, one number for each task, or rows with task and gain"
+        raise DataError(f"transfer holds no gain; give {allowed}.")
     gain = columns.pop("gain")
     signs = np.select([gain > 0, gain < 0, gain == 0], ["gain", "loss", "even"], "")
     words = np.array([str(row.get("verdict")) for row in rows])

@@ -196,14 +196,11 @@ def render(content: Content, sections: Sequence[Section]) -> str:
 
 def _data(content: Content, sections: Sequence[Section]) -> str:
     """The data of the page's script as JSON in which HTML parsers find no markup."""
-    data = {
-        "names": content.names,
-        "facts": _facts(content),
-        "features": [short_name(name, 40) for name in content.features[:_MOST_NAMES]],
-        "edges": content.edges,
-        "pictures": {key: value for section in sections for key, value in section.data.items()},
-    }
-    return json.dumps(data, separators=(",", ":")).translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&"})
+    features = [short_name(name, 40) for name in content.features[:_MOST_NAMES]]
+    pictures = {key: value for section in sections for key, value in section.data.items()}
+    data = {"names": content.names, "facts": _facts(content), "features": features, "edges": content.edges}
+    text = json.dumps(data | {"pictures": pictures}, separators=(",", ":"))
+    return text.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"})
 
 
 def _facts(content: Content) -> list[list[str]]:

@@ -102,11 +102,12 @@ def _scores(content: Content) -> Html:
     if scores is None or not (scores.rows.any() or scores.n_strange):
         return Html("No rows were given to the report, so it states no errors.")
     if scores.rows.any():
+        rows = _WHOSE_ROWS[scores.held_out].format(count(scores.rows.sum(), "row"))
+        error = f"{scores.error_name} of a task is {np.nanmedian(scores.error):.3g}"
+        explained = f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}"
         worst = int(np.nanargmax(scores.error))
         known = Html(
-            f"On {_WHOSE_ROWS[scores.held_out].format(count(scores.rows.sum(), 'row'))} the median {scores.error_name} "
-            f"of a task is {np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is "
-            f"{np.nanmedian(scores.explained):.2f}; the worst task is ",
+            f"On {rows} the median {error} and the median {explained}; the worst task is ",
             named(content.graph.tasks[worst]),
             f" ({scores.error_name} {scores.error[worst]:.3g}).{_more(scores)}",
         )
@@ -148,10 +149,8 @@ def _gains(content: Content) -> Html:
         return Html()
     gain, verdict = content.gains.gain, content.gains.verdict
     losers = [k for k in np.argsort(gain, kind="stable") if verdict[k] == "loss"]
-    text = (
-        f"Against single-task fits, {(verdict == 'gain').sum():,} of "
-        f"{count(np.isfinite(gain).sum(), 'task')} gain (median {np.nanmedian(gain):+.1f}\u00a0%)"
-    )
+    winners = f"{(verdict == 'gain').sum():,} of {count(np.isfinite(gain).sum(), 'task')} gain"
+    text = f"Against single-task fits, {winners} (median {np.nanmedian(gain):+.1f}\u00a0%)"
     if not losers:
         return Html(f"{text} and none loses.")
     names = (Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
@@ -169,9 +168,8 @@ def _certain(content: Content) -> str:
         pairs = count(len(seen), "pair")
         found.append(f"{(seen >= 0.9).sum():,} of {pairs} were selected in at least 90 % of the subsamples.")
     elif content.graph.n_edges:
-        found.append(
-            "How often each pair would be selected on other data was not measured; StabilitySelection does that."
-        )
+        unknown = "How often each pair would be selected on other data was not measured"
+        found.append(f"{unknown}; StabilitySelection does that.")
     if shared:
         found.append(f"The tasks share a mean, of variance {shared:.3g}.")
     if noise is not None and noise.max() > noise.min():
@@ -187,10 +185,8 @@ def task_section(content: Content) -> Section:
         falling, order = _GAIN, np.argsort(-gains.gain, kind="stable")
         looks = ["loses" if word == "loss" else "" for word in gains.verdict]
         gain = gains.gain[np.isfinite(gains.gain)]
-        alt = (
-            f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
-            f"{gain.max():+.1f} %; {count(looks.count('loses'), 'task')} lose."
-        )
+        reach = f"from {gain.min():+.1f} to {gain.max():+.1f} %; {count(looks.count('loses'), 'task')} lose"
+        alt = f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, {reach}."
         ax = fits.plot_transfer(gains.gain, canvas(*fits.gain_size(len(gain))), tasks=tasks, label=_GAIN)
         bars = picture("gains", ax, alt, "Gain over the single-task fit, best first; losses are hatched.")
     rows = [
@@ -268,10 +264,9 @@ def pair_section(content: Content) -> Section | None:
         first, second = (tasks[k] for k in pair)
         label = Html(named(first, 24), " – ", named(second, 24))
         rows.append(page.Row(label, pair, f"{short_name(first, 200)} – {short_name(second, 200)}"))
-    caption = (
-        f"{what}.{page.first_of(most, total, 'pair')} A partial correlation stands where two tasks are joined in the "
-        "graph, other tasks being known. Choose a pair to highlight it in all views; a heading sorts."
-    )
+    meaning = "A partial correlation stands where two tasks are joined in the graph, other tasks being known."
+    caption = f"{what}.{page.first_of(most, total, 'pair')} {meaning} "
+    caption += "Choose a pair to highlight it in all views; a heading sorts."
     return Section("pairs", "Related pairs", page.linked_table("pair", caption, "tasks", rows, columns))
 
 
@@ -305,23 +300,20 @@ def record_section(content: Content) -> Section:
     """Data, settings and versions, as a record."""
     model, fitted, table = type(content.model), content.fitted, content.fitted.input.table
     package = model.__module__.partition(".")[0]  # the module inside it may move
-    facts: dict[str, object] = {"model": f"{package}.{model.__qualname__}"}
-    facts |= dict(zip(("tasks", "features"), content.coef.shape, strict=True))
+    facts = {"model": f"{package}.{model.__qualname__}"}
+    facts |= dict(zip(("tasks", "features"), map(str, content.coef.shape), strict=True))
     if table is not None:
         facts |= {"column of tasks": table.task, "target": table.target, "missing features": table.missing}
     facts |= {"layout of the data": short_name(fitted.input.layout, 60)} if fitted.input.layout else {}
-    facts |= {} if fitted.n_iter is None else {"rounds": fitted.n_iter}
+    facts |= {} if fitted.n_iter is None else {"rounds": str(fitted.n_iter)}
     facts |= {} if fitted.objective is None else {"objective": f"{fitted.objective:.8g}"}
     facts["data given to the report"] = content.measured
     facts |= package_versions("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
     facts |= {"Python": platform.python_version(), "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
     chosen = content.model.get_params(deep=False)
     settings = {name: short_name(repr(value), 200) for name, value in chosen.items()} or {"none": ""}
-    tables: dict[str, dict[str, Any]] = {"Settings": settings, "Data and versions": facts}
-    made = (
-        tag("div", page.small_table(title, title, ("name", "value"), [(name, str(fact)) for name, fact in own.items()]))
-        for title, own in tables.items()
-    )
+    tables, head = {"Settings": settings, "Data and versions": facts}, ("name", "value")
+    made = (tag("div", page.small_table(title, title, head, own.items())) for title, own in tables.items())
     return Section("record", "For the record", tag("div", *made, class_="record"))
 
 
@@ -402,10 +394,8 @@ def chord_section(content: Content) -> Section:
     """Tasks on a circle, community by community, edges as curves inside it."""
     ax = graphs.plot_chord(content.shown, canvas(4.6, 4.6), max_edges=MOST_EDGES)
     ax.set_xlabel("")
-    alt = (
-        f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, {count(content.graph.n_edges, 'curve')} between "
-        f"those that are related.{_strongest(content)}"
-    )
+    related = f"{count(content.graph.n_edges, 'curve')} between those that are related"
+    alt = f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, {related}.{_strongest(content)}"
     words = "Edges are those of the graph above." + ("" if ax.texts else " There are too many tasks to name.")
     return Section("chords", "Chord diagram", picture("chords", ax, alt, words, hidden=content.hidden))
 
@@ -431,10 +421,8 @@ def map_section(content: Content) -> Section | None:
     graphs.place_labels(ax, graph, 60)
     graphs.place_labels(ax, graph, 30, *_NARROW)
     latitude, longitude = graph.coordinates[:, 0], (graph.coordinates[:, 1] + 180) % 360 - 180
-    alt = (
-        f"Map of {count(content.n_tasks, 'task')} from {latitude.min():.1f} to {latitude.max():.1f}°N and "
-        f"{longitude.min():.1f} to {longitude.max():.1f}°E, with arcs between tasks that are related."
-    )
+    where = f"{latitude.min():.1f} to {latitude.max():.1f}°N and {longitude.min():.1f} to {longitude.max():.1f}°E"
+    alt = f"Map of {count(content.n_tasks, 'task')} from {where}, with arcs between tasks that are related."
     return Section("map", "Map", picture("map", ax, alt, " ".join(words), hidden=content.hidden))
 
 
@@ -444,10 +432,8 @@ def matrix_section(content: Content) -> Section | None:
     if K > DENSE_UP_TO:
         return None
     off = graph.weights[~np.eye(K, dtype=bool)]
-    alt = (
-        f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community: from {off.min():+.2f} "
-        f"to {off.max():+.2f}, {1 - graph.density():.0%} of the pairs 0."
-    )
+    reach = f"from {off.min():+.2f} to {off.max():+.2f}, {1 - graph.density():.0%} of the pairs 0"
+    alt = f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community: {reach}."
     side = float(np.clip(0.105 * K, 3.7, 5.4))
     axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(side, 0.94 * side))}
     if content.fitted.precision is not None:
@@ -464,11 +450,9 @@ def coefficient_section(content: Content) -> Section | None:
     # If features have very different units, a common colour scale would show only one of them.
     shares_first = largest.max() > 20 * np.median(largest[largest > 0])
     task, feature = np.unravel_index(np.argmax(sizes), sizes.shape)
-    alt = (
-        f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}; the largest is "
-        f"{coef[task, feature]:+.3g}, of {short_name(content.graph.tasks[task])} on "
-        f"{short_name(content.features[feature])}."
-    )
+    whose = f"of {short_name(content.graph.tasks[task])} on {short_name(content.features[feature])}"
+    tasks = f"{count(K, 'task')} on {count(d, 'feature')}"
+    alt = f"Heat map of the coefficients of {tasks}; the largest is {coef[task, feature]:+.3g}, {whose}."
     size = (float(np.clip(1.6 + 0.16 * d, 3.4, 6.2)), float(np.clip(0.9 + 0.14 * K, 1.6, 4.8)))
     labels = {"unit": "coefficient", "largest": "share of the feature's largest"}
     order = sorted(labels, reverse=not shares_first)
@@ -500,19 +484,13 @@ def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, An
         whole = getattr(ax, support.MATRIX)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
         pooled = cells.block != (1, 1)
-        data[name] = {
-            "label": label,
-            "shape": whole.shape,
-            "block": cells.block,
-            "values": [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel()],
-            "place": cells.place.ravel().tolist() if pooled else None,
-            "rows": order,
-            "columns": order if key == "relations" else None,
-        }
+        values = [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel()]
+        place = cells.place.ravel().tolist() if pooled else None
+        data[name] = {"label": label, "shape": whole.shape, "block": cells.block, "values": values, "place": place}
+        data[name] |= {"rows": order, "columns": order if key == "relations" else None}
     if pooled:
-        many = "pairs of tasks" if key == "relations" else "coefficients"
-        words += " There are too many to see each: colours and the numbers beside the pointer are the strongest "
-        words += f"{many} there."
+        strongest = f"the strongest {'pairs of tasks' if key == 'relations' else 'coefficients'} there"
+        words += f" There are too many to see each: colours and the numbers beside the pointer are {strongest}."
     parts = [*(buttons if len(axes) > 1 else []), *pictures, tag("figcaption", Html(words))]
     return Section(key, title, tag("figure", *parts, class_="layers", aria_label=alt), data)
 
@@ -529,17 +507,14 @@ def effect_section(content: Content) -> Section | None:
         name, effect = short_name(shared.feature, 60), shared.effect
         at = [short_name(value, 20) if shared.x.dtype.kind == "O" else f"{value:.3g}" for value in shared.x]
         low, high = (f"{at[k]} ({effect[k]:+.3g})" for k in (np.argmin(effect), np.argmax(effect)))
-        alt = (
-            f"Partial effect of {name}, mean of all tasks: lowest at {low}, highest at {high}; at most "
-            f"{np.ptp(by_task, axis=0).max():.3g} between two tasks."
-        )
+        reach = f"lowest at {low}, highest at {high}; at most {np.ptp(by_task, axis=0).max():.3g} between two tasks"
+        alt = f"Partial effect of {name}, mean of all tasks: {reach}."
         band = " with its band" if shared.lower is not None else ""
         words = f"{name}: mean of all tasks{band} in blue, tasks in grey."
         multiples.append(picture(f"effect-{number}", ax, alt, words))
-    words = (
-        "How much each column moves the predictions (standard deviation of its partial effect over its values in "
-        f"training, root mean square over tasks).{page.first_of(MOST_ROWS, len(relevance), 'column')}"
-    )
+    how = "standard deviation of its partial effect over its values in training, root mean square over tasks"
+    rest = page.first_of(MOST_ROWS, len(relevance), "column")
+    words = f"How much each column moves the predictions ({how}).{rest}"
     order = sorted(relevance, key=lambda name: -relevance[name])[:MOST_ROWS]
     lines = [(short_name(name, 60), f"{relevance[name]:.3g}") for name in order]
     table = page.small_table("Relevance of columns", words, ("column", "relevance"), lines)
@@ -555,20 +530,15 @@ def stability_section(content: Content) -> Section | None:
     reach = count((top >= found.threshold).sum(), "edge")
     ranked = np.argsort(-top, kind="stable")[: 2 * fits.MOST_LINES].tolist()  # all that are drawn, and maybe more
     pairs = {} if found.ends is None else {k: found.ends[k].tolist() for k in ranked}
-    often = ", ".join(
-        f"{' – '.join(short_name(names[end]) for end in pairs[k]) if pairs else f'edge {k + 1}'} ({top[k]:.0%})"
-        for k in ranked[:5]
-    )
-    alt = (
-        f"Selection frequency of edges along the path of penalties; {reach} reach the threshold. Most often selected: "
-        f"{often}."
-    )
-    words = (
-        f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
-        f"grey: the others, at most {fits.MOST_LINES} of either. The penalty falls from left to right."
-    )
+    words = {k: " – ".join(short_name(names[end]) for end in pair) for k, pair in pairs.items()}
+    often = ", ".join(f"{words.get(k, f'edge {k + 1}')} ({top[k]:.0%})" for k in ranked[:5])
+    alt = f"Selection frequency of edges along the path of penalties; {reach} reach the threshold."
+    alt += f" Most often selected: {often}."
+    blue = f"the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line)"
+    grey = f"the others, at most {fits.MOST_LINES} of either"
+    caption = f"Blue: {blue}; grey: {grey}. The penalty falls from left to right."
     data = {"stability": {f"{i} {j}": float(f"{top[k]:.3g}") for k, (i, j) in pairs.items()}}
-    drawn = picture("stability", fits.plot_stability(found, ax=canvas(4.6, 2.8)), alt, words)
+    drawn = picture("stability", fits.plot_stability(found, ax=canvas(4.6, 2.8)), alt, caption)
     return Section("stability", "Stability path", drawn, data)
 
 
