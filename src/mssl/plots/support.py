@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 Axes: TypeAlias = "matplotlib.axes.Axes"
+#: Options of a drawing.
 Look: TypeAlias = dict[str, Any]
-"""Options of a drawing."""
 Names: TypeAlias = list[object]
+#: A graph and the group of each of its tasks.
 Groups: TypeAlias = tuple[TaskGraph, NDArray[np.intp]]
-"""A graph and the group of each of its tasks."""
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
 NOTHING = "#E6E6E6"  # colour of missing values in heat maps and maps of cells
