@@ -34,7 +34,7 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.estimators.fitted import Fitted, FittedAttributes, Input
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
-from mssl.graph.geometry import display
+from mssl.graph.geometry import display, task_order
 from mssl.graph.task_graph import partial_correlation
 from mssl.losses import Gaussian
 from mssl.plots.fits import read_stability
@@ -319,6 +319,25 @@ def test_without_evidence_the_words_name_the_support(tmp_path):
     page = written(fake(4), tmp_path)
     words = next(attrs["aria-label"] for tag, attrs in page.tags if tag == "figure")
     assert "task 0 and task 1 -0.15" in words
+
+
+def test_what_the_pointer_says_of_a_heat_map_belongs_to_its_cells(tmp_path):
+    """The graph of this fit has its tested edges apart from its support, so drawings of the model and of it differ."""
+    problem = make_clustered_tasks(random_state=1)
+    model = MSSLRegressor(0.3).fit(problem.X, problem.y, tasks=problem.tasks)
+    shown = display(model.graph_)
+    assert (task_order(model.graph_, shown.groups) != task_order(shown.graph, shown.groups)).any()
+    pictures = written(model, tmp_path).data()["pictures"]
+    tables = {
+        "relations-0": shown.graph.weights, "relations-1": model.precision_, "coefficients-0": model.coef_,
+        "coefficients-1": model.coef_ / np.abs(model.coef_).max(axis=0),
+    }  # fmt: skip
+    for name, table in tables.items():
+        picture = pictures[name]
+        rows, columns = picture["rows"], picture["columns"] or range(table.shape[1])
+        values = np.array(picture["values"], dtype=float).reshape(picture["shape"])
+        expected = np.where(np.isnan(values), np.nan, table[np.ix_(rows, columns)])
+        np.testing.assert_allclose(values, expected, rtol=6e-3)
 
 
 def test_the_pairs_are_the_relations_with_their_q_values(full, model):

@@ -438,7 +438,7 @@ def matrix_section(content: Content) -> Section | None:
     axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(side, 0.94 * side))}
     if content.fitted.precision is not None:
         axes["precision"] = graphs.plot_precision(content.model, canvas(side, 0.94 * side), kind="precision")
-    return _layers(content, "relations", "Partial correlations", alt, axes, "Lines part communities.")
+    return _layers("relations", "Partial correlations", alt, axes, "Lines part communities.")
 
 
 def coefficient_section(content: Content) -> Section | None:
@@ -460,7 +460,7 @@ def coefficient_section(content: Content) -> Section | None:
     zeros = (coef == 0).mean()
     words = f"{zeros:.0%} of the coefficients are zero." if zeros > 0 else "No coefficient is exactly zero."
     words += "" if shares_first else " Colours end at the 99th percentile."
-    section = _layers(content, "coefficients", "Coefficients", alt, axes, words)
+    section = _layers("coefficients", "Coefficients", alt, axes, words)
     std = content.fitted.coef_std if coef.size <= _MOST_WEIGHTS else None
     if std is None:
         return section
@@ -472,16 +472,16 @@ def coefficient_section(content: Content) -> Section | None:
     return section._replace(body=Html(section.body, drawn))
 
 
-def _layers(content: Content, key: str, title: str, alt: str, axes: dict[str, Any], words: str) -> Section:
+def _layers(key: str, title: str, alt: str, axes: dict[str, Any], words: str) -> Section:
     """Several heat maps in one place, buttons that choose one of them, and their data for the page's script."""
-    buttons, pictures, data, order = [], [], {}, content.order.tolist()
+    buttons, pictures, data = [], [], {}
     for k, (label, ax) in enumerate(axes.items()):
         name, own = f"{key}-{k}", f"{key}-layer-{k}"
         buttons.append(tag("input", type="radio", name=f"{key}-layer", id=own, value=k, checked=k == 0))
         buttons.append(tag("label", Html(label), for_=own))
         pictures.append(page.drawing(name, ax, alt if not k else f"The same map of the {label}."))
         # The page shows under the pointer three digits of each value, and uses the value's position in its block.
-        whole = getattr(ax, support.MATRIX)
+        whole, order = getattr(ax, support.MATRIX)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
         pooled = cells.block != (1, 1)
         values = [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel()]
