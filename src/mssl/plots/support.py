@@ -197,7 +197,7 @@ def signed_colours(reach: float) -> Look:
 
 CELLS = 300  # An image has at most this many cells on a side; more could not be seen, and make files larger.
 OURS = "mssl-"  # prefix of the names that artists have in a page
-MATRIX = "_mssl_matrix"  # attribute of axes: the whole matrix of a heat map as it is drawn, and the tasks of its rows
+DRAWN = "_mssl_drawn"  # attribute of axes: label and whole matrix of a heat map, and the tasks of the matrix's rows
 MARKS = "_mssl_marks"  # attribute of artists: the tasks or edges of their parts
 
 
@@ -261,7 +261,7 @@ def heat(
     ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5), facecolor=NOTHING)
     marked(drawing, "image")
     marked(ax.patch, "cells")
-    setattr(ax, MATRIX, (values, order.tolist()))
+    setattr(ax, DRAWN, (label, values, order.tolist()))
     colour_bar(drawing, label, ax=ax, pad=0.03, fraction=0.046)
     rows = [tasks[k] for k in order], "tasks" if by is None else "tasks, by community"
     name_ticks(ax.yaxis, *rows)

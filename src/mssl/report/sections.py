@@ -90,24 +90,20 @@ def _good(content: Content) -> Html:
     return Html(" ").join(filter(None, [Html(content.cross_validated), *found]))
 
 
-_WHOSE_ROWS = {
-    True: "the {} that the model was not fitted on",
-    False: "the {} that the model was fitted on",
-    None: "{} given to the report (whether the model was fitted on them is not known)",
-}
-
-
 def _scores(content: Content) -> Html:
     scores, known = content.scores, Html()
     if scores is None or not (scores.rows.any() or scores.n_strange):
         return Html("No rows were given to the report, so it states no errors.")
     if scores.rows.any():
-        rows = _WHOSE_ROWS[scores.held_out].format(count(scores.rows.sum(), "row"))
+        rows = count(scores.rows.sum(), "row")
+        whose = f"the {rows} that the model was {'not ' if scores.held_out else ''}fitted on"
+        if scores.held_out is None:
+            whose = f"{rows} given to the report (whether the model was fitted on them is not known)"
         error = f"{scores.error_name} of a task is {np.nanmedian(scores.error):.3g}"
         explained = f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}"
         worst = int(np.nanargmax(scores.error))
         known = Html(
-            f"On {rows} the median {error} and the median {explained}; the worst task is ",
+            f"On {whose} the median {error} and the median {explained}; the worst task is ",
             named(content.graph.tasks[worst]),
             f" ({scores.error_name} {scores.error[worst]:.3g}).{_more(scores)}",
         )
@@ -435,9 +431,9 @@ def matrix_section(content: Content) -> Section | None:
     reach = f"from {off.min():+.2f} to {off.max():+.2f}, {1 - graph.density():.0%} of the pairs 0"
     alt = f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community: {reach}."
     side = float(np.clip(0.105 * K, 3.7, 5.4))
-    axes = {"partial correlation": graphs.plot_precision(content.shown, canvas(side, 0.94 * side))}
+    axes = [graphs.plot_precision(content.shown, canvas(side, 0.94 * side))]
     if content.fitted.precision is not None:
-        axes["precision"] = graphs.plot_precision(content.model, canvas(side, 0.94 * side), kind="precision")
+        axes.append(graphs.plot_precision(content.model, canvas(side, 0.94 * side), kind="precision"))
     return _layers("relations", "Partial correlations", alt, axes, "Lines part communities.")
 
 
@@ -454,9 +450,8 @@ def coefficient_section(content: Content) -> Section | None:
     tasks = f"{count(K, 'task')} on {count(d, 'feature')}"
     alt = f"Heat map of the coefficients of {tasks}; the largest is {coef[task, feature]:+.3g}, {whose}."
     size = (float(np.clip(1.6 + 0.16 * d, 3.4, 6.2)), float(np.clip(0.9 + 0.14 * K, 1.6, 4.8)))
-    labels = {"unit": "coefficient", "largest": "share of the feature's largest"}
-    order = sorted(labels, reverse=not shares_first)
-    axes = {labels[per]: fits.plot_coefficients(content.model, canvas(*size), per=per) for per in order}
+    order = ("largest", "unit") if shares_first else ("unit", "largest")
+    axes = [fits.plot_coefficients(content.model, canvas(*size), per=per) for per in order]
     zeros = (coef == 0).mean()
     words = f"{zeros:.0%} of the coefficients are zero." if zeros > 0 else "No coefficient is exactly zero."
     words += "" if shares_first else " Colours end at the 99th percentile."
@@ -472,16 +467,16 @@ def coefficient_section(content: Content) -> Section | None:
     return section._replace(body=Html(section.body, drawn))
 
 
-def _layers(key: str, title: str, alt: str, axes: dict[str, Any], words: str) -> Section:
+def _layers(key: str, title: str, alt: str, axes: list[Any], words: str) -> Section:
     """Several heat maps in one place, buttons that choose one of them, and their data for the page's script."""
     buttons, pictures, data = [], [], {}
-    for k, (label, ax) in enumerate(axes.items()):
+    for k, ax in enumerate(axes):
+        label, whole, order = getattr(ax, support.DRAWN)
         name, own = f"{key}-{k}", f"{key}-layer-{k}"
         buttons.append(tag("input", type="radio", name=f"{key}-layer", id=own, value=k, checked=k == 0))
         buttons.append(tag("label", Html(label), for_=own))
         pictures.append(page.drawing(name, ax, alt if not k else f"The same map of the {label}."))
         # The page shows under the pointer three digits of each value, and uses the value's position in its block.
-        whole, order = getattr(ax, support.MATRIX)
         cells = support.pool(whole, support.CELLS // 3)  # of a side: more make the page large
         pooled = cells.block != (1, 1)
         values = [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel()]
