@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from string import Template
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ class Section(NamedTuple):
     key: str
     title: str
     body: Html
-    data: Mapping[str, Any] = MappingProxyType({})
+    data: Mapping[str, Any] | None = None
 
 
 def canvas(width: float, height: float) -> Any:
@@ -197,7 +196,7 @@ def render(content: Content, sections: Sequence[Section]) -> str:
 def _data(content: Content, sections: Sequence[Section]) -> str:
     """The data of the page's script as JSON in which HTML parsers find no markup."""
     features = [short_name(name, 40) for name in content.features[:_MOST_NAMES]]
-    pictures = {key: value for section in sections for key, value in section.data.items()}
+    pictures = {key: value for section in sections for key, value in (section.data or {}).items()}
     data = {"names": content.names, "facts": _facts(content), "features": features, "edges": content.edges}
     text = json.dumps(data | {"pictures": pictures}, separators=(",", ":"))
     return text.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"})

@@ -112,16 +112,15 @@ def _scores(content: Content) -> Html:
 
 def _more(scores: Scores) -> str:
     """Sentences on intervals and on the probabilities of labels, compared with the base rates of the training rows."""
-    text, found, training = "", scores.labels, scores.held_out is False
+    text, found, whose = "", scores.labels, "training " if scores.held_out is False else ""
     if scores.inside is not None:
         inside = np.nansum(scores.rows * scores.inside) / scores.rows.sum()
         text += f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval."
-    text += " Errors of new rows are usually larger." if training else ""
+    text += " Errors of new rows are usually larger." if whose else ""
     if found is None:
         return text
-    whose = "training " if training else ""
-    base = f", where each task's base rate alone has {found.base_log_loss:.3g}"
-    base = "" if np.isnan(found.base_log_loss) else base
+    rate = found.base_log_loss
+    base = "" if np.isnan(rate) else f", where each task's base rate alone has {rate:.3g}"
     auc = "" if np.isnan(found.auc) else f", and the {whose}area under the ROC curve {found.auc:.3f} (0.5 is chance)"
     return f"{text} Over all rows the {whose}log loss is {found.log_loss:.3g}{base}{auc}."
 
