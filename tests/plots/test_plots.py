@@ -235,6 +235,14 @@ def test_of_a_large_precision_every_cell_has_a_colour_where_it_stands():
     assert ticks(ax.yaxis) == []
 
 
+def test_a_graph_of_more_tasks_than_a_dense_matrix_holds_is_drawn():
+    K = 2001
+    ring = TaskGraph.from_edges([(k, (k + 1) % K, 0.2) for k in range(K)])
+    assert not isinstance(ring.weights, np.ndarray)
+    ax = plots.plot_precision(ring, ordered=False)
+    assert np.nanmax(np.ma.filled(ax.images[0].get_array(), np.nan)) == 0.2
+
+
 def test_coefficients_are_labelled_by_task_and_feature():
     fitted = model()
     ax = plots.plot_coefficients(fitted, label="coefficient (°C)")

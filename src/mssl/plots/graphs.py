@@ -96,11 +96,11 @@ def plot_precision(
     if kind == "precision":
         if isinstance(source, TaskGraph):
             raise ParameterError("A TaskGraph holds no precision; give the model or the matrix, or kind='partial'.")
-        matrix = getattr(source, "precision_", source)
-        values, label = matrix.toarray() if hasattr(matrix, "toarray") else matrix, "precision"
+        values, label = getattr(source, "precision_", source), "precision"
     by = (graph, as_display(shown or graph).groups) if ordered else None
     ax = axes(ax, square(K, 3.7, 0.105 if K <= 66 else 0.02))
-    off = np.where(np.eye(K, dtype=bool), np.nan, support.numbers(values, "precisions", 2))
+    whole = values.toarray() if hasattr(values, "toarray") else values
+    off = np.where(np.eye(K, dtype=bool), np.nan, support.numbers(whole, "precisions", 2))
     support.heat(ax, off, label, names, None, by)
     return ax
 
