@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,15 +98,14 @@ def test_a_change_that_is_inflated_is_told():
 @pytest.mark.parametrize(("members", "shared", "train", "test"), [(10, 0, 30, 10), (5, 3, 20, 20), (1, 0, 15, 5)])
 def test_weather_alone_is_no_change(members, shared, train, test):
     """Without forced change the members' change is beyond two standard errors as often as chance has it."""
-    from mssl.climate.combination import _changes, _Months
+    from mssl.climate.combination import _changes
 
     random = np.random.default_rng(0)
     n, early = 12 * (train + test), np.repeat([True, False], [12 * train, 12 * test])
     beyond = 0
     for _ in range(1000):
         X = random.normal(size=(n, 2, members)) + shared * random.normal(size=(n, 1, 1))
-        data = _Months(X, X[:, :, 0], np.arange(n), early, [], None, {})
-        figures = _changes(np.zeros(2), data)[1]
+        figures = _changes(np.zeros(2), SimpleNamespace(X=X, train=early))[1]
         beyond += abs(figures["members_change"]) > 2 * figures["members_change_se"]
         assert figures["change_kept"] == 0
     chance = 2 * stats.t.sf(2, train + test - 2)

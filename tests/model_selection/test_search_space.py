@@ -16,8 +16,10 @@ NOISE = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 
 
 def space(given=None, **changes):
-    facts = {"coef_limit": 1.0, "mean_variance": 1.0, "many_tasks": False, "without_graph": True}
-    return SearchSpace(given or {}, **(facts | {"graph_limit": lambda params: 0.9} | changes))
+    facts = {"coef_limit": 1.0, "mean_variance": 1.0, "many_tasks": False, "without_graph": True, "normalised": True}
+    made = object.__new__(SearchSpace)
+    vars(made).update(facts | {"given": given or {}, "graph_limit": lambda params: 0.9} | changes)
+    return made
 
 
 def searched(monkeypatch, score, search=coordinate_search, progress=None, **changes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, Index, Mask
 from mssl._validation import check_choice, refused, warn
 from mssl.climate import grids
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
@@ -33,32 +32,68 @@ if TYPE_CHECKING:
     from mssl.climate.grids import Field, Members
 
 RIVALS = ("climatology", "average", "best_member")  # baselines of a combination
+Years: TypeAlias = tuple[int, int]  # the first and the last one
 Fields: TypeAlias = dict[str, tuple[str | tuple[str, ...], Any, dict[str, str]]]  # in the form that xarray takes
 # An answer may keep this share of the members' own change without a warning. A mere safeguard: a narrower range would
 # warn of harmless differences.
 _KEPT = (0.8, 1.2)
 
 
-@dataclass(frozen=True, eq=False)
 class _Months:
-    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, with their coordinates.
+    """Ensemble and observation at all months of training and testing, at locations with enough values.
 
     The observation may have gaps (NaN). All means, also those of the members, are then over the observed months.
+
+    Attributes
+    ----------
+    X, y : ndarrays of shape (n, K, M) and (n, K)
+        Ensemble and observation.
+    months, train : ndarrays of shape (n,)
+        Months since year 0, and whether they are those of training.
+    members : list of str
+        Names of the members.
+    observed : DataArray
+        The observation, with its coordinates.
+    locations : ndarray of shape (K,)
+        Names of the locations, or their numbers if they have no names.
+    left_out : dict
+        Numbers of locations that were left out.
     """
 
-    X: Array
-    y: Array
-    months: Index
-    train: Mask
-    members: list[str]
-    observed: DataArray
-    left_out: dict[str, int]
-
-    @property
-    def locations(self) -> Labels:
-        """Names of the locations, or their numbers if they have no names."""
-        known = "location" in self.observed.coords
-        return np.asarray(self.observed["location"].values if known else np.arange(self.y.shape[1]))
+    def __init__(self, observed: DataArray, fields: dict[str, DataArray], train: Years, test: Years, raw: bool) -> None:
+        wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
+        learning = np.arange(len(wanted)) < 12 * (train[1] + 1 - train[0])
+        least = 1 if raw else 2  # The anomaly of a single value is 0.
+        for name, field in {**fields, "The observation": observed}.items():
+            absent = np.setdiff1d(wanted, field["time"].values)
+            if not len(absent):
+                continue
+            year, month = divmod(int(absent[0]), 12)
+            lacks = (
+                f"{name} lacks {len(absent)} of the {len(wanted)} months of training and testing (first: "
+                f"{year:04d}-{month + 1:02d})"
+            )
+            if field is not observed or np.isin(wanted[learning], absent).all():
+                raise DataError(f"{lacks}; choose years that all of them cover.")
+            warn(f"{lacks}; they count as gaps and are predicted.")
+        observed = grids.loaded(observed.reindex(time=wanted), "The observation")
+        values = [grids.loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
+        stack = np.stack(values, axis=2).astype(float, copy=False)
+        counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
+        seen = counts.min(axis=0) >= least
+        whole = seen & np.isfinite(stack).all(axis=(0, 2))
+        if not whole.any():
+            raise DataError(
+                "Every location lacks some value of a member, or has a month of the year with less than "
+                f"{least} observed values in the training years; give more training years, or members without gaps."
+            )
+        self.months, self.train, self.members = wanted, learning, list(fields)
+        self.observed = observed.isel(location=np.flatnonzero(whole)).astype(float)
+        self.X = np.ascontiguousarray(stack[:, whole])
+        self.y = np.where(np.isfinite(self.observed.values), self.observed.values, np.nan)
+        named = "location" in self.observed.coords
+        self.locations = np.asarray(self.observed["location"].values if named else np.arange(self.y.shape[1]))
+        self.left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
 
     def means(self, values: Array) -> Array:
         """Month-of-year means over the observed training months, for every month."""
@@ -74,8 +109,8 @@ def combine(
     ensemble: Members,
     observations: Field | str | Path,
     *,
-    train: tuple[int, int],
-    test: tuple[int, int],
+    train: Years,
+    test: Years,
     variable: str | None = None,
     region: tuple[float, float, float, float] | None = None,
     method: str = "r-mssl",
@@ -190,7 +225,7 @@ def combine(
     for name, field in members.items():
         converted = grids.to_units(field, units, f"member {name!r}")
         fields[name] = grids.monthly(grids.to_cells(converted, observed, regrid, f"member {name!r}"))
-    data = _align(observed, fields, train, test, raw)
+    data = _Months(observed, fields, train, test, raw)
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction, change = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
@@ -267,7 +302,7 @@ def _observed(
     return grids.monthly(data), grid, cells - data.sizes["location"]
 
 
-def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> None:
+def _check_years(train: Years, test: Years, raw: bool) -> None:
     for name, (first, last) in (("train", train), ("test", test)):
         if first > last:
             raise refused(name, (first, last), "give the first year first")
@@ -279,43 +314,6 @@ def _check_years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> No
             "combined."
         )
         raise refused("train", train, "give two years or more", remedy)
-
-
-def _align(
-    observed: DataArray, fields: dict[str, DataArray], train: tuple[int, int], test: tuple[int, int], raw: bool
-) -> _Months:
-    """Align observation and members at all months of training and testing, at locations with enough values."""
-    wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
-    learning = np.arange(len(wanted)) < 12 * (train[1] + 1 - train[0])
-    least = 1 if raw else 2  # The anomaly of a single value is 0.
-    for name, field in {**fields, "The observation": observed}.items():
-        absent = np.setdiff1d(wanted, field["time"].values)
-        if not len(absent):
-            continue
-        year, month = divmod(int(absent[0]), 12)
-        lacks = (
-            f"{name} lacks {len(absent)} of the {len(wanted)} months of training and testing (first: "
-            f"{year:04d}-{month + 1:02d})"
-        )
-        if field is not observed or np.isin(wanted[learning], absent).all():
-            raise DataError(f"{lacks}; choose years that all of them cover.")
-        warn(f"{lacks}; they count as gaps and are predicted.")
-    observed = grids.loaded(observed.reindex(time=wanted), "The observation")
-    values = [grids.loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
-    stack = np.stack(values, axis=2).astype(float, copy=False)
-    counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
-    seen = counts.min(axis=0) >= least
-    whole = seen & np.isfinite(stack).all(axis=(0, 2))
-    if not whole.any():
-        raise DataError(
-            f"Every location lacks some value of a member, or has a month of the year with less than {least} observed "
-            "values in the training years; give more training years, or members without gaps."
-        )
-    kept = observed.isel(location=np.flatnonzero(whole)).astype(float)
-    X = np.ascontiguousarray(stack[:, whole])
-    y = np.where(np.isfinite(kept.values), kept.values, np.nan)
-    left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
-    return _Months(X, y, wanted, learning, list(fields), kept, left_out)
 
 
 def _linear(model: BaseEstimator) -> BaseEstimator:

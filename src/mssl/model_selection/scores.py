@@ -328,42 +328,37 @@ class Fold(Dataset):
         return known.unit**2 * noise
 
 
-@dataclass(eq=False)
 class Judge:
     """A scikit-learn scorer, and the rows that it scores, in the user's form.
 
-    Attributes
+    Parameters
     ----------
-    scorer : callable
-        Scores a model by X and y.
+    scoring : str or callable
+        The name of a scorer, or a function of model, X and y.
     reader : estimator
-        Estimator that has read the training part.
-    given : dict
-        X, y, tasks and sample_weight of the rows.
+        Estimator that has read the training rows.
+    X, y, tasks, weights
+        The rows.
     """
 
-    scorer: Callable[..., float]
-    reader: MultiTaskEstimator
-    given: dict[str, Any]
-
-    @classmethod
-    def of(cls, scoring: Any, reader: MultiTaskEstimator, X: Any, y: Any, tasks: Any, sample_weight: Any) -> Judge:
-        """Return the scorer that ``scoring`` names, with all rows."""
+    def __init__(self, scoring: Any, reader: MultiTaskEstimator, X: Any, y: Any, tasks: Any, weights: Any) -> None:
         if isinstance(scoring, list | tuple | set | dict):
             raise refused("scoring", scoring, "give one scorer, whose score chooses the settings")
         try:
-            scorer = conditional_score if scoring == "conditional" else check_scoring(reader, scoring)
+            self.scorer = conditional_score if scoring == "conditional" else check_scoring(reader, scoring)
         except (TypeError, ValueError) as error:
             names = "the name of one of scikit-learn's scorers (sklearn.metrics.get_scorer_names())"
             raise refused("scoring", scoring, f"give {names}, or a callable of model, X and y") from error
-        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
+        weights = None if np.ndim(weights) == 0 else np.asarray(weights, dtype=float)
         of_rows = reader.layout_ == "long" and tasks is not None  # Other layouts have one task per column of y.
-        given = {"X": X, "y": y, "tasks": read_labels(tasks) if of_rows else None, "sample_weight": weights}
-        return cls(scorer, reader, given)
+        self.reader = reader
+        self.given = {"X": X, "y": y, "tasks": read_labels(tasks) if of_rows else None, "sample_weight": weights}
 
     def part(self, reader: MultiTaskEstimator, rows: Index) -> Judge:
-        """Return the scorer with some of the rows."""
-        return Judge(self.scorer, reader, rows_of(self.given, rows))
+        """Return the scorer with some of the rows, for an estimator that has read other rows."""
+        part = copy(self)
+        part.reader, part.given = reader, rows_of(self.given, rows)
+        return part
 
     def score(self, model: MultiTaskEstimator) -> float:
         """Return the score of a model over all tasks.

@@ -227,7 +227,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         X, y = template._own_columns(X), as_rows(y)
         rows = X.values if isinstance(X, Features) else as_rows(X)
         splits = Folds.from_cv(columns, self.cv, rows)
-        scoring = None if self.scoring is None else Judge.of(self.scoring, template, rows, y, tasks, sample_weight)
+        scoring = None if self.scoring is None else Judge(self.scoring, template, rows, y, tasks, sample_weight)
         data = self._fit_columns(template, columns, splits, scoring)
         hint_at_other_scales(self.best_estimator_, data)
         if own_folds:

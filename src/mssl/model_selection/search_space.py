@@ -33,7 +33,6 @@ on replays of 123 recorded searches, on cuts 20 to 27 of the sets of benchmarks/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
 from typing import Any
@@ -63,9 +62,13 @@ ABSENT: Grids = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [Fal
 GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # Parameters of the search.
 
 
-@dataclass(frozen=True)
 class SearchSpace:
     """The grids of a search.
+
+    Parameters
+    ----------
+    contest : Contest
+        The search, with its data and its estimator.
 
     Attributes
     ----------
@@ -85,36 +88,21 @@ class SearchSpace:
         Whether λ is on the correlation scale, which it is not in the paper's formulation.
     """
 
-    given: Grids
-    graph_limit: Callable[[Params], float]
-    coef_limit: float
-    mean_variance: float
-    many_tasks: bool
-    without_graph: bool
-    normalised: bool = True
-
-    @classmethod
-    def of(cls, contest: Contest) -> SearchSpace:
-        """Return the search space of a contest."""
-        whole, template, given = contest.whole, contest.reader, contest.given
+    def __init__(self, contest: Contest) -> None:
+        whole, template = contest.whole, contest.reader
         spec, plain = (configured(template, params).to_spec(whole) for params in ({}, {"shared_mean": False}))
-        normalised, on_coef, tau = spec.paper is None, spec.structure.relates == "coef", 0.0
-        without_graph = on_coef and normalised
-        if without_graph and whole.n_tasks > 1:
+        self.normalised, on_coef = spec.paper is None, spec.structure.relates == "coef"
+        self.given = contest.given if self.normalised else ABSENT | contest.given
+        self.without_graph, self.mean_variance = on_coef and self.normalised, 0.0
+        if self.without_graph and whole.n_tasks > 1:
             known = whole.prepared(configured(template, {"shared_mean": True}).to_spec(whole))
-            tau = known.unit**2 * known.mean_variance
+            self.mean_variance = known.unit**2 * known.mean_variance
         # In the paper's formulation only γ changes λ_max, and γ reduces it: one value serves for all settings.
         largest = cache(lambda: graph_limit(whole, configured(template, {"coef_penalty": 0.0})))
         by_settings = (lambda params: graph_limit(whole, configured(template, params))) if on_coef else lambda _: 1.0
-        return cls(
-            given if normalised else ABSENT | given,
-            graph_limit=by_settings if normalised else lambda _: largest(),
-            coef_limit=plain.coef_penalty_limit(whole.prepared(plain)),
-            mean_variance=tau,
-            many_tasks=whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()),
-            without_graph=without_graph,
-            normalised=normalised,
-        )
+        self.graph_limit: Callable[[Params], float] = by_settings if self.normalised else lambda _: largest()
+        self.coef_limit = plain.coef_penalty_limit(whole.prepared(plain))
+        self.many_tasks = bool(whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()))
 
     def values(self, name: str) -> list[Any]:
         """Return the user's grid of a parameter, or the default grid."""
@@ -148,9 +136,9 @@ def explore(contest: Contest, search: str) -> None:
     if not hasattr(contest.reader, "graph_penalty"):
         product_search(contest)
     elif search == "coordinate":
-        coordinate_search(contest, SearchSpace.of(contest))
+        coordinate_search(contest, SearchSpace(contest))
     else:
-        full_search(contest, SearchSpace.of(contest))
+        full_search(contest, SearchSpace(contest))
 
 
 def coordinate_search(contest: Contest, space: SearchSpace) -> None:
