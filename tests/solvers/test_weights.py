@@ -357,7 +357,7 @@ def test_auto_chooses_by_penalty_and_shape():
     assert choose(problem).name == "cg"
     assert choose(StepProblem(own, free, L21(1.0))).name == "proximal"
     for rule in RULES:
-        if kind_of(problem) in rule.costs:
+        if kind_of(problem) in rule.kinds:
             assert choose(problem, rule.name) is rule
 
 

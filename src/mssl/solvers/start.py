@@ -41,7 +41,6 @@ Breslow & Clayton (1993), Approximate inference in generalized linear mixed mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -405,26 +404,27 @@ def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) ->
         agree = sum(np.count_nonzero(np.triu(u[first : first + step] @ u[first:].T, 1) > 0) for first in parts)
         if agree < _AGREEMENT * K * (K - 1) / 2:
             return 0.0
-    scale = _of_pairs(_images(problem, s))
-    return max(_of_pairs([u]) / scale, 0.0) if scale > 0 else 0.0
+    scale = _pair_traces(problem, s)
+    return max(_of_pairs(u) / scale, 0.0) if scale > 0 else 0.0
 
 
-def _of_pairs(tables: Iterable[Array]) -> float:
-    """The sum of the products of all pairs of different rows, ½ (|Σ rows|² − Σ |row|²), added over the tables."""
-    return sum(0.5 * float(np.sum(rows.sum(axis=0) ** 2) - np.sum(rows**2)) for rows in tables)
+def _of_pairs(rows: Array) -> float:
+    """The sum of the products of all pairs of different rows, ½ (|Σ rows|² − Σ |row|²)."""
+    return 0.5 * float(np.sum(rows.sum(axis=0) ** 2) - np.sum(rows**2))
 
 
-def _images(problem: Quadratic, s: Array) -> Iterator[Array]:
-    """Tables whose rows have the products tr(H_k H_l). Without Grams, a fixed draw of random signs estimates them."""
+def _pair_traces(problem: Quadratic, s: Array) -> float:
+    """The sum of tr(H_k H_l) over all pairs. Without Grams, a fixed draw of random signs estimates it."""
     if not problem.by_rows:
         factors, gram = s * problem.task_scale, problem.gram.reshape(len(problem.gram), -1)
-        yield from (factors[:, None] * gram[:, first : first + 1024] for first in range(0, gram.shape[1], 1024))
-        return
-    draw = np.random.default_rng(0)
-    shape = (problem.n_tasks, problem.n_features)
+        return sum(
+            _of_pairs(factors[:, None] * gram[:, first : first + 1024]) for first in range(0, gram.shape[1], 1024)
+        )
+    draw, shape, total = np.random.default_rng(0), (problem.n_tasks, problem.n_features), 0.0
     for _ in range(_PROBES):
-        signs = draw.choice([-1.0, 1.0], size=problem.n_features)
-        yield s[:, None] * problem.product(np.broadcast_to(signs, shape)) / np.sqrt(_PROBES)
+        signs = np.broadcast_to(draw.choice([-1.0, 1.0], size=problem.n_features), shape)
+        total += _of_pairs(s[:, None] * problem.product(signs)) / _PROBES
+    return total
 
 
 def spectra_of(problem: Quadratic, freedom: Array, *, vectors: bool = False) -> Spectra:

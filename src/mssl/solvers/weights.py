@@ -29,7 +29,7 @@ _LOST_DIGITS = 1e-10
 
 
 class Rule(NamedTuple):
-    """A solver of the weight step: its name, the steps that it solves, and their cost.
+    """A solver of the weight step: its name, and the steps that it solves.
 
     Attributes
     ----------
@@ -37,30 +37,26 @@ class Rule(NamedTuple):
         The name for users.
     needs : str
         The steps that the solver can take, in words.
-    costs : dict of str to float
-        The kinds of steps that the solver can take, each with its rough cost relative to the other solvers. The solver
-        "auto" is the cheapest one.
+    kinds : tuple of str
+        The kinds of steps that the solver can take.
     solve : callable (problem, W0, tol=, max_iter=) → WeightStep
         The function that solves a step.
     """
 
     name: str
     needs: str
-    costs: dict[str, float]
+    kinds: tuple[str, ...]
     solve: Callable[..., WeightStep]
 
 
+_ONE_GRAM = "steps without a penalty on one Gram for all tasks and positive task scales"
+# The solver "auto" is the first one that can take a step, which is the fastest one.
 RULES = (
-    Rule("coordinate", "penalties on single weights", {"single": 1.0, "none": 2.0, "one Gram": 2.0}, descend),
-    Rule("cg", "steps without a penalty", {"none": 1.0, "one Gram": 1.0}, conjugate_gradient),
-    Rule(
-        "sylvester",
-        "steps without a penalty on one Gram for all tasks and positive task scales",
-        {"one Gram": 0.5},
-        conjugate_gradient,
-    ),
-    Rule("proximal", "penalties that tie the tasks together", {"tied": 1.0}, descend_composite),
-    Rule("fista", "any penalty", dict.fromkeys(("single", "none", "one Gram", "tied"), np.inf), accelerated),
+    Rule("sylvester", _ONE_GRAM, ("one Gram",), conjugate_gradient),
+    Rule("cg", "steps without a penalty", ("none", "one Gram"), conjugate_gradient),
+    Rule("coordinate", "penalties on single weights", ("single", "none", "one Gram"), descend),
+    Rule("proximal", "penalties that tie the tasks together", ("tied",), descend_composite),
+    Rule("fista", "any penalty", ("single", "none", "one Gram", "tied"), accelerated),
 )
 
 
@@ -74,14 +70,14 @@ def kind_of(problem: Problem) -> str:
 
 
 def choose(problem: Problem, name: str = "auto") -> Rule:
-    """The solver with the given name; for "auto", the cheapest solver that can take the step."""
+    """The solver with the given name; for "auto", the first solver that can take the step."""
     if name == "admm":
         warn("solver='admm' is removed, and 'auto' takes its place. The name becomes an error in 0.3.", FutureWarning)
         name = "auto"
     kind = kind_of(problem)
-    able = [rule for rule in RULES if kind in rule.costs]
+    able = [rule for rule in RULES if kind in rule.kinds]
     if name == "auto":
-        return min(able, key=lambda rule: rule.costs[kind])
+        return able[0]
     rule = next((rule for rule in RULES if rule.name == name), None)
     if rule is None:
         raise refused("solver", name, f"allowed are {', '.join(repr(rule.name) for rule in RULES)}", "Use 'auto'.")
@@ -91,7 +87,7 @@ def choose(problem: Problem, name: str = "auto") -> Rule:
 
 
 def solve_quadratic(
-    problem: Problem, W0: Array, *, solver: str = "auto", tol: float, max_iter: int | None = None
+    problem: Problem, W0: Array, *, solver: str = "auto", tol: float, max_iter: int = 10_000
 ) -> WeightStep:
     r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + g(W)`.
 
@@ -102,11 +98,11 @@ def solve_quadratic(
     W0 : ndarray of shape (K, d)
         Start.
     solver : str
-        A name in :data:`RULES`, or "auto" for the cheapest solver that can take the step.
+        A name in :data:`RULES`, or "auto" for the first solver that can take the step.
     tol : float
         Absolute bound of the suboptimality at which to stop.
-    max_iter : int, optional
-        Largest number of iterations, as the solver counts them; default the solver's own limit.
+    max_iter : int
+        Largest number of iterations, as the solver counts them.
 
     Returns
     -------
@@ -127,8 +123,7 @@ def solve_quadratic(
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
-    options: dict[str, float] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
-    return choose(problem, solver).solve(problem, W0, **options)
+    return choose(problem, solver).solve(problem, W0, tol=tol, max_iter=max_iter)
 
 
 def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
