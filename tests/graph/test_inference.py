@@ -623,7 +623,7 @@ def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
         freedom = np.full((K, K), 30.0)
         answers[with_mean] = _Statistics(np.sign(r), correlation_p(r, freedom), freedom, np.ones(K))
     monkeypatch.setattr(_White, "statistics", property(lambda self: answers[self.about_mean]))
-    monkeypatch.setattr(information, "_common_level", lambda *_: True)
+    monkeypatch.setattr(information, "common_level", lambda *_: True)
     pairs = scores.evidence().table(range(K), fdr=0.1).pairs
     assert (0, 1) not in pairs
     assert len(pairs) == K * (K - 1) / 2 - 1

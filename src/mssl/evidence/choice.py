@@ -22,7 +22,6 @@ from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence
-from mssl.evidence.prior import Prior, TaskKernel
 from mssl.features.maps import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import MIN_GAIN_NATS, gain, stack, wins
@@ -360,9 +359,8 @@ def choose(
             if wins(held.lead(candidate, best), least=MIN_GAIN_NATS):
                 best = candidate
     widths = [whole.mapped(maps)[1].n_features for maps in (words[0], best.features)]
-    for structure, kind, temperature in _variants(options, data, widths, loss):
+    for variant in _variants(options, data, widths, loss):
         # With structure="auto" a dense task covariance is judged with straight lines, since curves cost far more.
-        variant = replace(best.options, structure=structure, errors=kind, temperature=temperature)
         held.judge(Candidate(words[0] if variant.dense and open_ else best.features, variant))
     if free_intercepts and open_:
         for structure in ("ridge", "mean+ard"):
@@ -378,31 +376,28 @@ def _words(features: Any, data: TaskData) -> list[Any]:
     return ["linear"] if sparse.issparse(data.X) else ["linear", "spline"]
 
 
-def _variants(
-    options: Options, data: TaskData, widths: list[int], loss: Loss
-) -> list[tuple[str | TaskKernel | Prior, str, float]]:
-    """Return the structures, error models and temperatures that are judged with the chosen features.
+def _variants(options: Options, data: TaskData, widths: list[int], loss: Loss) -> list[Options]:
+    """Return the options that are judged with the chosen features: structures, error models and temperatures.
 
     ``widths`` holds two numbers of features: of the first maps, which dense covariances use, and of the best maps.
     """
-    structures: list[str | TaskKernel | Prior] = ["mean+ard" if options.structure == "auto" else options.structure]
-    if options.structure == "auto" and data.n_tasks == 1:
+    open_ = options.structure == "auto"
+    structures: list[Any] = ["mean+ard" if open_ else options.structure]
+    if open_ and data.n_tasks == 1:
         structures = ["ridge", "ard"]
-    elif options.structure == "auto":
+    elif open_:
         total = int(np.minimum(data.n_rows, widths[0] + 1).sum())
         largest = LARGEST_AUTO if loss.quadratic else LARGEST_AUTO_SITES
         dense = ["iw", "iw+ard"] if data.shared or total <= largest else []
         structures = ["ridge", "mean", "mean+ard", *dense]
-    variants = [(structure, "independent", 1.0) for structure in structures if options.errors != "shared"]
-    shared = options.errors == "shared" or (
-        options.errors == "auto" and loss.quadratic and can_share(data, widths[1] + 1)
-    )
-    if shared:
-        plain = [structure for structure in structures if not replace(options, structure=structure).dense]
-        variants += [(structure, "shared", 1.0) for structure in plain or structures]
-        if options.errors == "auto":
-            variants += [(structure, "independent", OCCASION_TEMPERATURE) for structure in plain]
-    return variants
+    alone = [replace(options, structure=structure, errors="independent") for structure in structures]
+    plain = [variant for variant in alone if not variant.dense]
+    shared = [replace(variant, errors="shared") for variant in plain or alone]
+    if options.errors == "shared":
+        return shared
+    if options.errors == "independent" or not (loss.quadratic and can_share(data, widths[1] + 1)):
+        return alone
+    return [*alone, *shared, *(replace(variant, temperature=OCCASION_TEMPERATURE) for variant in plain)]
 
 
 def _stacked(whole: Part, held: Trials) -> Ensemble:

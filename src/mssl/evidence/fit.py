@@ -498,24 +498,14 @@ def _fit_stage(data: TaskData, prior: Prior, options: Options, loss: Loss, base:
         prior, loss, settled = ended.point.prior, ended.point.problem.loss, ended.point.settled
         route, constant, noise = settled.solution, settled.correction, PerTask(dispersion)
         dof = route.rows.used + route.rows.spare
-    s = route.at(prior).derivatives()
+    s, posterior = route.at(prior).derivatives(), route.at(prior).posterior()
     trace, variances = s.noise[0], prior.noise.variances
     used = variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
-    return EvidenceFit(
-        replace(prior, noise=noise),
-        route.at(prior).posterior(),
-        units,
-        options,
-        np.array([part.sum() for part in counts]),
-        np.clip(dof - used, 0.0, None),
-        -0.5 * (s.value + constant),
-        ended.objective,
-        ended.promise,
-        ended.n_iter,
-        ended.converged,
-        type(route).__name__ if loss.quadratic else "Sites",
-        loss,
-    )
+    totals, edf = np.array([part.sum() for part in counts]), np.clip(dof - used, 0.0, None)
+    outcome = ended.objective, ended.promise, ended.n_iter, ended.converged
+    name, prior = type(route).__name__ if loss.quadratic else "Sites", replace(prior, noise=noise)
+    log_evidence = -0.5 * (s.value + constant)
+    return EvidenceFit(prior, posterior, units, options, totals, edf, log_evidence, *outcome, name, loss)
 
 
 def _route(rows: TaskFactors, dense: bool) -> RowRoute:

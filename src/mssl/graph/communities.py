@@ -20,12 +20,11 @@ def members(labels: Labels, least: int = 1) -> list[Places]:
     return [nodes for nodes in np.split(order, np.cumsum(sizes)[:-1]) if len(nodes) >= least]
 
 
-def louvain(A: Array, resolution: float, total: float | None = None) -> Places:
+def louvain(A: Array, resolution: float, total: float) -> Places:
     """Alternate local moves and merges of communities until no move increases the modularity.
 
     ``total`` is the sum of all weights of the graph, of which A may be one component.
     """
-    total = float(A.sum()) if total is None else total
     labels = np.arange(len(A))
     while True:
         moved = by_size(_local_moves(A, resolution, total))

@@ -37,8 +37,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtri
 
 from mssl._typing import Array, Index
 from mssl.data.columns import effective_columns
@@ -46,7 +44,6 @@ from mssl.data.layouts import TaskData
 from mssl.evidence.climb import Evaluated, Framed, climb
 from mssl.evidence.posterior import root
 from mssl.exceptions import ParameterError
-from mssl.graph.tables import FDR
 from mssl.graph.tests import (
     MOST_SAVED,
     SMALLEST_EIGENVALUE,
@@ -55,7 +52,7 @@ from mssl.graph.tests import (
     LazyEvidence,
     Residuals,
     Untested,
-    adjusted_p,
+    common_level,
     correlation_of,
     correlation_p,
 )
@@ -369,7 +366,7 @@ class Scores:
         """White scores about zero and, if all pairs have a common correlation, also about the mean."""
         zero = _White(self, *self.variances())
         found = zero.statistics
-        if not self.given.about_mean or len(found.p) < _FEWEST or not _common_level(found.sign, found.p, found.freedom):
+        if not self.given.about_mean or len(found.p) < _FEWEST or not common_level(found.sign, found.p, found.freedom):
             return (zero,)
         about = zero
         for _ in range(_ROUNDS):
@@ -595,41 +592,6 @@ def _unit(rows: Array) -> Array:
     """Normalise rows to length 1; zero rows stay zero."""
     sizes = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, sizes, out=np.zeros_like(rows), where=sizes > 0)
-
-
-def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
-    """Whether all pairs seem to have a common correlation, by an empirical null from the lower z values.
-
-    The location of a unit-variance normal distribution is estimated from the values below a bound; stronger relations
-    have no influence. The values of (k, l) and (k', l') have the correlation R_kk' R_ll' + R_kl' R_lk', which reduces
-    the effective number of values. R holds the relations at a false discovery rate of 10 %.
-    """
-    K = len(p)
-    pairs = np.triu_indices(K, 1)
-    z = -sign[pairs] * ndtri(np.clip(p[pairs], 1e-300, 1.0) / 2)
-    lower = z <= 1.0  # Larger values may be true relations.
-    low = z[lower]
-    if len(low) < 3:
-        return True
-
-    def mills(t: float) -> float:
-        return float(np.exp(-0.5 * t**2 - log_ndtr(t)) / np.sqrt(2 * np.pi))
-
-    def surplus(location: float) -> float:
-        return float(low.mean()) - location + mills(1.0 - location)
-
-    if surplus(10.0) > 0:
-        return True
-    location = float(brentq(surplus, -20.0, 10.0))
-    t = 1.0 - location
-    R, used = np.zeros((K, K)), np.zeros((K, K))
-    related = adjusted_p(p[pairs]) <= FDR
-    R[pairs] = np.where(related, correlation_of(p[pairs], sign[pairs], freedom[pairs]), 0.0)
-    used[pairs] = lower
-    R, used = R + R.T + np.eye(K), used + used.T
-    repeated = max(1.0, 0.5 * float(np.sum(used * (R @ used @ R))) / len(low))
-    information = len(low) / repeated * max(1 - mills(t) * (t + mills(t)), 1e-6)
-    return location > 1 / np.sqrt(information)
 
 
 class Known(NamedTuple):

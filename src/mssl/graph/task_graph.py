@@ -428,8 +428,6 @@ class TaskGraph:
         """Return the community of each task as an integer; 0 is the largest. See `communities`."""
         check_number("resolution", resolution, above=0, remedy="A larger one gives smaller communities.")
         sizes = abs(self.weights)
-        if not sparse.issparse(sizes):
-            return by_size(louvain(sizes, resolution))
         labels, total = np.arange(len(self)), float(sizes.sum())
         for nodes in members(self.component_labels(), 2):
             labels[nodes] = nodes[louvain(submatrix(sizes, nodes), resolution, total)]
