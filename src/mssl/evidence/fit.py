@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import block_diag
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
@@ -294,9 +295,8 @@ class EvidenceFit:
         if self.options.intercepts == "flat":
             d, K, size = len(self.units.scales), len(self.counts), float(self.all_units.sizes[-1])
             of_level = float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
-            wide = np.zeros((d + 1, d + 1))
-            wide[:d, :d], wide[d, d] = covariance[:d, :d], max(of_level, SMALLEST)
-            mean, covariance, U = np.append(mean[:d], 0.0), wide, U if self.prior.intercept else _with_ones(U)
+            covariance = block_diag(covariance[:d, :d], max(of_level, SMALLEST))
+            mean, U = np.append(mean[:d], 0.0), U if self.prior.intercept else _with_ones(U)
         return U, mean, covariance
 
     def noise(self, task: int | None) -> float:

@@ -32,6 +32,7 @@ from mssl.evidence.climb import ROUGH_GAIN, SMALLEST, Climb, Evaluated, climb
 from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.losses import NODES, Loss
+from mssl.solvers.base import MOST_STEPS
 
 # Largest damping factor of a sweep: a larger one needs fewer sweeps but oscillates more often. It falls when the sites
 # oscillate.
@@ -39,8 +40,6 @@ SHARE = 0.9
 # Number of sweeps after which all copies of a heavy row move together if they still move by more than a standard
 # deviation: a safeguard against slow convergence.
 TOGETHER = 10
-# Maximum number of sweeps at one point of a climb, a safeguard. A whole climb has five times as many sweeps as points.
-_MOST_SWEEPS = 100
 
 T = TypeVar("T")
 RowRoute = MeanRoute | DualRoute
@@ -188,14 +187,14 @@ class GLMProblem:
         """Sweep until the squared moves of the predictors, in standard deviations, sum to at most ``tol``."""
         share, misfit = SHARE, np.zeros(2 * len(self.y))
         weights = np.tile(self.weights, 2)
-        for sweep in range(1, _MOST_SWEEPS + 1):
+        for sweep in range(1, MOST_STEPS + 1):
             mean, variance, solution = marginals(sites)
             # The copies of a heavy row move one by one at first; if that does not converge, all of them move together.
             together = sweep > TOGETHER and float(np.max(np.abs(misfit))) > 1
             before = misfit
             moved, misfit, correction = self.update(sites, mean, variance, share, together=together)
             done = float(weights @ misfit**2) <= tol and not together
-            if done or sweep == _MOST_SWEEPS:
+            if done or sweep == MOST_STEPS:
                 break
             # A change of direction means that the step was too long.
             back = weights @ (misfit * before) < 0

@@ -64,7 +64,7 @@ from mssl.solvers.quadratic import KeptLoss, Quadratic
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, spectra_of, variance_components
 from mssl.structures.base import Structure
-from mssl.structures.copula import normal_scores
+from mssl.structures.copula import nearest_correlation, normal_scores
 
 # Smallest number of columns that vary within tasks: with fewer a test of the weights has almost no power.
 _FEWEST_COLUMNS = 3
@@ -353,12 +353,8 @@ class Scores:
         if shrinkage > _NEGLIGIBLE:
             return self
         rho = (1 - shrinkage) * rho + shrinkage * np.eye(K)
-        levels, turns = np.linalg.eigh(rho)
-        if levels[0] < SMALLEST_EIGENVALUE:
-            rho = (turns * np.maximum(levels, SMALLEST_EIGENVALUE)) @ turns.T
-        size = np.sqrt(np.diagonal(rho))
+        rho = nearest_correlation(rho, SMALLEST_EIGENVALUE)
         variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
-        rho = rho / np.outer(size, size)
         return replace(scores, errors=_Errors(along, variance, common * (rho - np.eye(K))[:, None, :, None]))
 
     @cached_property

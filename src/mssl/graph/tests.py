@@ -234,9 +234,9 @@ class GraphEvidence:
         tables = correlation, chosen(self.freedom, 1.0), np.append(self.reliability, 0.0)[keep]
         return GraphEvidence(*tables, self.on, self.relative_to, partial, counts)
 
-    def with_unknown(self) -> GraphEvidence:
-        """Return the evidence with one additional task without any information."""
-        return replace(self.subset([*range(len(self.reliability)), -1]), overall=self.overall)
+    def with_unknown(self, count: int = 1) -> GraphEvidence:
+        """Return the evidence with additional tasks without any information."""
+        return replace(self.subset([*range(len(self.reliability)), *[-1] * count]), overall=self.overall)
 
     def table(
         self, tasks: Sequence[Hashable], level: str = "relations", fdr: float = 0.1, method: str = "bh"
@@ -505,10 +505,7 @@ class LazyEvidence(Later[Evidence]):
                 f"There are {self.n_tasks} tasks; relations are tested for at most {_MOST_TASKS}, since all pairs are "
                 "compared. Fit a subset of the tasks."
             )
-        return self._widened(self.source.read().evidence())
-
-    def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # Adds the tasks that joined later.
-        return evidence.subset([*range(len(evidence.reliability)), *[-1] * self.unknown])
+        return self.source.read().evidence().with_unknown(self.unknown)
 
     def with_unknown(self) -> LazyEvidence:
         """Return the evidence with one additional task without any information."""
@@ -530,7 +527,7 @@ class LazyEvidence(Later[Evidence]):
         if found >= 1:  # Permuted data cannot have a larger q.
             return GlobalTest(1.0, found, n)
         data = self.source.read()
-        chance = [self._widened(data.permuted(random).evidence()).smallest_q for _ in range(n)]
+        chance = [data.permuted(random).evidence().with_unknown(self.unknown).smallest_q for _ in range(n)]
         return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
     def test_overall(self) -> None:

@@ -100,12 +100,12 @@ def _sign_products(Q: Array) -> Array:
     return products
 
 
-def nearest_correlation(R: Array) -> Array:
+def nearest_correlation(R: Array, least: float = _SMALLEST_EIGENVALUE) -> Array:
     """A positive definite matrix with unit diagonal near R. Small eigenvalues are raised, then the matrix is scaled."""
     values, vectors = np.linalg.eigh(R)
-    if values[0] >= _SMALLEST_EIGENVALUE:
+    if values[0] >= least:
         return R
-    raised = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+    raised = (vectors * np.maximum(values, least)) @ vectors.T
     root = np.sqrt(raised.diagonal())
     nearest = raised / np.outer(root, root)
     np.fill_diagonal(nearest, 1.0)
