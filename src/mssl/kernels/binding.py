@@ -32,13 +32,6 @@ _start_of = ctypes.addressof
 Span: TypeAlias = tuple[int, int, bool]  # begin and end of an array in memory, and whether it is written
 
 
-class Record(ctypes.Structure):
-    """A struct of the header. It keeps its values alive, since it holds their addresses."""
-
-    spans: Sequence[Span] = ()
-    held: tuple[Any, ...] = ()
-
-
 _HEADER = Path(__file__).with_name("mssl.h")
 
 
@@ -54,25 +47,6 @@ def number(name: str) -> int:
 
 
 LAPACK_FROM = number("MSSL_LAPACK_FROM")  # with at least this number of variables, the library factorises by LAPACK
-
-
-def _address(value: Any, dtype: Any, written: bool, size: int | None, spans: list[Span]) -> int:
-    """The address of an array, after a check of its type, order and size; its memory range is added to ``spans``."""
-    if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
-        raise TypeError(_complaint(value, dtype))
-    try:
-        start = _start_of(_byte_of(value))  # takes a fifth of the time of value.ctypes
-    except (TypeError, ValueError) as error:  # arrays that are empty, read-only or not in row order
-        if not value.flags.c_contiguous:
-            raise TypeError(_complaint(value, dtype)) from error
-        if written and not value.flags.writeable:
-            raise TypeError("an array that a kernel writes to is read-only; pass a copy.") from error
-        start = int(value.ctypes.data)
-    length = value.nbytes
-    if size is not None and length != 8 * size:
-        raise TypeError(f"a kernel got an array of {dtype} of shape {value.shape}; it takes {size} numbers.")
-    spans.append((start, start + length, written))
-    return start
 
 
 def _complaint(value: Any, dtype: Any) -> str:
@@ -95,64 +69,25 @@ def _check_apart(spans: list[Span]) -> None:
             read = stop
 
 
-@cache
-def _fields(name: str) -> tuple[type[Record], list[Any]]:
-    """The class of a struct and, for each field that points to an array, its type and whether it is written."""
-    found = re.search(rf"typedef struct \{{([^{{}}]*)\}} {name};", _header())
-    if found is None:
-        raise KeyError(name)
-    fields, arrays = [], []
-    for const, kind, rest in re.findall(r"(const )?(\w+) ([^;]+);", found[1]):
-        for word in rest.split(", "):
-            pointer = word.startswith("*")
-            scalar = ctypes.c_void_p if pointer else _SCALARS[kind] if kind in _SCALARS else _fields(kind)[0]
-            fields.append((word.lstrip("*"), scalar))
-            arrays.append((_DTYPES[kind], not const) if pointer and kind in _DTYPES else None)
-    return type(name, (Record,), {"_fields_": fields}), arrays
+class _Parameters:
+    """The arguments of a function or the fields of a struct, as the header declares them."""
 
-
-def record(name: str, *values: Any) -> Any:
-    """A struct of the header with these fields."""
-    (kind, arrays), passed = _fields(name), []
-    spans: list[Span] = []
-    for value, array in zip(values, arrays, strict=True):
-        if array is not None and value is not None:
-            dtype, written = array
-            passed.append(_address(value, dtype, written, None, spans))
-        elif isinstance(value, Record):
-            spans += value.spans
-            passed.append(_start_of(value))
-        else:
-            passed.append(value)
-    _check_apart(spans)
-    made = kind(*passed)
-    made.spans, made.held = spans, values
-    return made
-
-
-class Function:
-    """A function of the library at one level."""
-
-    arrays: list[tuple[int, Any, bool, str]]  # position, type, whether it is written, and size of each array
-    records: list[int]  # positions of structs
-    places: dict[str, int]  # positions of whole numbers by name
-
-    def __init__(self, handle: Any, name: str, level: str) -> None:
-        found = re.search(rf"(\w+) MSSL\({name}\)\((.*?)\);", _header())
-        if found is None:
-            raise AttributeError(f"mssl.h declares no function {name}.")
-        self.call = getattr(handle, f"mssl_{name}_{level}")
-        self.call.restype, self.call.argtypes = _SCALARS[found[1]], []
-        self.arrays, self.records, self.places = [], [], {}
-        for place, (const, kind, stars, word, size) in enumerate(_DECLARED.findall(found[2])):
+    def __init__(self, declared: Sequence[str]) -> None:
+        self.types: list[Any] = []
+        self.names: list[str] = []
+        self.arrays: list[tuple[int, Any, bool, str]] = []  # position, type, whether it is written, and size
+        self.records: list[int] = []  # positions of structs
+        for place, text in enumerate(declared):
+            const, kind, stars, name, size = _DECLARED.findall(text)[0]
             pointer = bool(stars or size)
-            self.call.argtypes = [*self.call.argtypes, ctypes.c_void_p if pointer else _SCALARS[kind]]
+            self.types.append(ctypes.c_void_p if pointer else _SCALARS[kind])
+            self.names.append(name)
             if pointer and kind in _DTYPES:
                 self.arrays.append((place, _DTYPES[kind], not const, size))
             elif pointer:
                 self.records.append(place)
-            elif kind == "int64_t":
-                self.places[word] = place
+        words = {word for *_, size in self.arrays for word in size.split()}
+        self.numbers = [place for place, name in enumerate(self.names) if name in words]  # that the sizes contain
         self.sizes = lru_cache(self._sizes)
 
     def _sizes(self, *given: int) -> list[int | None]:
@@ -160,7 +95,7 @@ class Function:
 
         In the header, sizes are products and sums such as ``K * 2`` or ``K + 1``.
         """
-        named = dict(zip(self.places, given, strict=True))
+        named = dict(zip([self.names[place] for place in self.numbers], given, strict=True))
 
         def number(size: str) -> int:
             product, _, more = size.partition(" + ")
@@ -168,21 +103,75 @@ class Function:
 
         return [number(size) if size else None for *_, size in self.arrays]
 
-    def __call__(self, *values: Any) -> Any:
-        """Check the arguments, convert them and call the C function."""
+    def convert(self, values: Sequence[Any]) -> tuple[list[Any], list[Span]]:
+        """Check values and return them in the form for C, with the memory ranges of their arrays."""
         spans: list[Span] = []
-        passed, sizes = list(values), self.sizes(*[values[place] for place in self.places.values()])
+        passed, sizes = list(values), self.sizes(*[values[place] for place in self.numbers])
         for (place, dtype, written, _), size in zip(self.arrays, sizes, strict=True):
             value = values[place]
-            if value is not None:
-                passed[place] = _address(value, dtype, written, size, spans)
+            if value is None:
+                continue
+            if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
+                raise TypeError(_complaint(value, dtype))
+            try:
+                start = _start_of(_byte_of(value))  # takes a fifth of the time of value.ctypes
+            except (TypeError, ValueError) as error:  # arrays that are empty, read-only or not in row order
+                if not value.flags.c_contiguous:
+                    raise TypeError(_complaint(value, dtype)) from error
+                if written and not value.flags.writeable:
+                    raise TypeError("an array that a kernel writes to is read-only; pass a copy.") from error
+                start = int(value.ctypes.data)
+            length = value.nbytes
+            if size is not None and length != 8 * size:
+                raise TypeError(f"a kernel got an array of {dtype} of shape {value.shape}; it takes {size} numbers.")
+            passed[place] = start
+            spans.append((start, start + length, written))
         for place in self.records:
-            value = values[place]
-            if isinstance(value, Record):
-                spans += value.spans
-                passed[place] = _start_of(value)
+            if isinstance(values[place], Record):
+                spans += values[place].spans
+                passed[place] = _start_of(values[place])
         _check_apart(spans)
-        return self.call(*passed)
+        return passed, spans
+
+
+class Record(ctypes.Structure):
+    """A struct of the header. It keeps its values alive, since it holds their addresses."""
+
+    spans: Sequence[Span]
+    held: tuple[Any, ...]
+
+
+@cache
+def _struct(name: str) -> tuple[type[Record], _Parameters]:
+    (text,) = re.findall(rf"typedef struct \{{([^{{}}]*)\}} {name};", _header())
+    kinds = re.findall(r"((?:const )?\w+ )([^;]+);", text)
+    fields = _Parameters([kind + word for kind, words in kinds for word in words.split(", ")])
+    return type(name, (Record,), {"_fields_": list(zip(fields.names, fields.types, strict=True))}), fields
+
+
+def record(name: str, *values: Any) -> Any:
+    """A struct of the header with these fields."""
+    kind, fields = _struct(name)
+    passed, spans = fields.convert(values)
+    made = kind(*passed)
+    made.spans, made.held = spans, values
+    return made
+
+
+class Function(_Parameters):
+    """A function of the library at one level."""
+
+    def __init__(self, handle: Any, name: str, level: str) -> None:
+        found = re.search(rf"(\w+) MSSL\({name}\)\((.*?)\);", _header())
+        if found is None:
+            raise AttributeError(f"mssl.h declares no function {name}.")
+        super().__init__(found[2].split(", "))
+        self.call = getattr(handle, f"mssl_{name}_{level}")
+        self.call.restype, self.call.argtypes = _SCALARS[found[1]], self.types
+
+    def __call__(self, *values: Any) -> Any:
+        """Check the arguments, convert them and call the C function."""
+        return self.call(*self.convert(values)[0])
 
 
 class _Library:

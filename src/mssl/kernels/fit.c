@@ -36,17 +36,6 @@ static double loss_of(const mssl_task_loss *f, const double *W, const double *HW
     return total;
 }
 
-/* rho of C = P - rho u u', u = P1. */
-static double couple(int64_t K, const double *P, double tau, double *u) {
-    double total = 0.0;
-    for (int64_t k = 0; k < K; k++) {
-        u[k] = 0.0;
-        for (int64_t l = 0; l < K; l++) u[k] += P[k * K + l];
-        total += u[k];
-    }
-    return tau > 0.0 ? 1.0 / (1.0 / tau + total) : 0.0;
-}
-
 /* rho W'u, the shared mean. */
 static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const double *W, double *mean) {
     memset(mean, 0, (size_t)d * sizeof(double));
@@ -102,11 +91,8 @@ static void moment(const mssl_sparse_prior *prior, int64_t K, int64_t d, const d
     for (int64_t k = 0; k < K; k++)
         for (int64_t l = 0; l <= k; l++) {
             const double *restrict one = W + k * d, *restrict other = W + l * d;
-            double total = 0.0;
-            if (rho == 0.0)
-                for (int64_t j = 0; j < d; j++) total += one[j] * other[j];
-            else
-                for (int64_t j = 0; j < d; j++) total += (one[j] - mean[j]) * (other[j] - mean[j]);
+            double total = rho == 0.0 ? dot(one, other, d) : 0.0;
+            for (int64_t j = 0; j < d && rho != 0.0; j++) total += (one[j] - mean[j]) * (other[j] - mean[j]);
             total = total / (double)d + rho;
             if (k == l) total += nu * prior->variances[k];
             S[k * K + l] = S[l * K + k] = total / (1.0 + nu);
@@ -117,10 +103,16 @@ static double prior_weight(const mssl_sparse_prior *prior, int64_t d) {
     return 0.5 * prior->eta * (double)d * (1.0 + prior->shrinkage);
 }
 
-/* P = eta Omega and its u; returns rho. */
+/* P = eta Omega and u = P1 of C = P - rho u u'; returns rho. */
 static double couple_to(rounds *r, const mssl_sparse_prior *prior, int64_t K, const double *Omega) {
+    double total = 0.0;
     for (int64_t a = 0; a < K * K; a++) r->P[a] = prior->eta * Omega[a];
-    return couple(K, r->P, prior->tau, r->u);
+    for (int64_t k = 0; k < K; k++) {
+        r->u[k] = 0.0;
+        for (int64_t l = 0; l < K; l++) r->u[k] += r->P[k * K + l];
+        total += r->u[k];
+    }
+    return prior->tau > 0.0 ? 1.0 / (1.0 / prior->tau + total) : 0.0;
 }
 
 /* F and the certificate of Omega at the spot's weights, whose loss is known; r->P and r->u belong to Omega. Returns 0 if the
@@ -135,11 +127,10 @@ static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_
     p->is.gap = weight * gap, p->is.value = weight * (trace - p->is.log_det);
     double more = 0.0;
     if (prior->tau > 0.0) {
-        double total = 0.0, square = 0.0;
+        double total = 0.0;
         for (int64_t k = 0; k < K; k++) total += r->u[k];
-        for (int64_t j = 0; j < d; j++) square += p->mean[j] * p->mean[j];
         const double x = prior->tau * total;
-        more = 0.5 * square / prior->tau + 0.5 * (double)d * (log1p(x) - x / (1.0 + x));
+        more = 0.5 * dot(p->mean, p->mean, d) / prior->tau + 0.5 * (double)d * (log1p(x) - x / (1.0 + x));
     }
     p->is.objective = p->is.loss + p->is.value + more;
     return 1;
@@ -271,12 +262,9 @@ int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const ms
         for (int64_t a = 0; a < K * K; a++) r->inverse[a] = p->Sigma[a] / prior->eta;
         const mssl_prior C = {r->P, r->inverse, r->u, rho, prior->tau};
         const double gap = weight_step(f, &C, p->W, r->HW, r->allowed);
-        double moved = 0.0, square = 0.0;
-        for (int64_t a = 0; a < K * d; a++) {
-            moved += (p->W[a] - r->from[a]) * (p->W[a] - r->from[a]);
-            square += p->W[a] * p->W[a];
-        }
-        r->change = sqrt(moved) / most(sqrt(square), 1e-300);
+        double moved = 0.0;
+        for (int64_t a = 0; a < K * d; a++) moved += (p->W[a] - r->from[a]) * (p->W[a] - r->from[a]);
+        r->change = sqrt(moved) / most(sqrt(dot(p->W, p->W, K * d)), 1e-300);
         p->is.loss = loss_of(f, p->W, r->HW);
         if (!isfinite(gap) || !evaluate(r, prior, K, d, rho, lapack, p)) {
             ended = MSSL_BROKE;

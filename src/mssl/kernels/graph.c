@@ -18,9 +18,9 @@
 #define LOOK 50           /* sweeps after which large problems compute the gap: far from the optimum their estimate is too large */
 #define MOST_FACE 160     /* largest number of entries of Omega for which Newton steps are faster */
 #define NEWTON_STEPS 8
-#define POLISHED 1e-15    /* last gain of a sweep per variable at which Omega has six digits: what is left may be a thousand times as large */
+#define POLISHED 1e-15    /* gain of the last sweep per variable at which Omega has six digits: the gap may be 1e3 times as large */
 #define POLISHING 200     /* limit of the columns that are solved again for these digits, usually in less than a fifth of the time */
-#define ATTEMPTS 3        /* limit of solutions, each with a smaller tolerance than the one before, as the first one may miss the objective's */
+#define ATTEMPTS 3        /* limit of solutions with smaller and smaller tolerances, if the gap is too large for the objective */
 #define SMALL 400         /* largest number of variables for which a factorisation costs less than the wide bound of a distant point */
 #define NEAR 0.2          /* relative distance of the dual point beyond which a point is distant: a larger one saves factorisations, */
 #define NEAR_LARGE 0.8    /* but gives wider bounds. This one is for more variables */
@@ -387,7 +387,8 @@ static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, i
     return m;
 }
 
-/* log det of the dense Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the inverse. */
+/* log det of the dense Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the
+   inverse. */
 static double log_determinant(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m, nnz = s->starts[m];
     memcpy(s->factor, s->omega, (size_t)(m * m) * sizeof(double));

@@ -129,8 +129,8 @@ static void anderson_weights(const double *past, int64_t n, double *c) {
 }
 
 /* Passes over the support on a copy of its Gram, small enough to stay in the cache, with Anderson's extrapolation. */
-static double gathered_passes(const double *G, int64_t d, double s, double own, const double *q, const mssl_penalty *g, double *w, double *hw,
-                              const int64_t *active, int64_t n, double *room, double stop) {
+static double gathered_passes(const double *G, int64_t d, double s, double own, const double *q, const mssl_penalty *g, double *w,
+                              double *hw, const int64_t *active, int64_t n, double *room, double stop) {
     double *sub = room, *v = sub + n * n, *hv = v + n, *p = hv + n, *t = p + n, *theta = t + n, *past = theta + n;
     double *past_h = past + (MEMORY + 1) * n, c[MEMORY], total = 0.0;
     for (int64_t a = 0; a < n; a++) {
