@@ -62,15 +62,14 @@ static int64_t room_for(int64_t m) { return (m <= DENSE_UP_TO ? 12 : 10) * m * m
 static inline double moment(const state *s, int64_t i, int64_t j) {
     if (i == j) return 1.0;
     if (s->filled) return s->S[i * s->m + j];
-    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
-    return s->whole[a * s->p + b] * (s->unit[i] * s->unit[j]);
+    return s->whole[at(s->own, i) * s->p + at(s->own, j)] * (s->unit[i] * s->unit[j]);
 }
 
 static inline double price(const state *s, int64_t i, int64_t j) {
     if (i == j) return 0.0;
     if (s->filled) return s->L[i * s->m + j];
-    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
-    return (s->weights == NULL ? s->alpha : s->alpha * s->weights[a * s->p + b]) * (s->unit[i] * s->unit[j]);
+    const double *w = s->weights;
+    return (w == NULL ? s->alpha : s->alpha * w[at(s->own, i) * s->p + at(s->own, j)]) * (s->unit[i] * s->unit[j]);
 }
 
 /* Whether any edge has a price. */
@@ -123,21 +122,12 @@ static void load_row(const state *s, int64_t j, const double **S, const double *
         return;
     }
     double *restrict moments = s->vectors + 8 * m, *restrict prices = s->vectors + 9 * m;
-    const double r = s->unit[j], *restrict unit = s->unit;
-    const int64_t *own = s->own;
-    const double *restrict row = s->whole + (own == NULL ? j : own[j]) * s->p;
-    const double *restrict w = s->weights == NULL ? NULL : s->weights + (own == NULL ? j : own[j]) * s->p;
-    if (own == NULL) {
-        for (int64_t i = 0; i < m; i++) moments[i] = row[i] * (r * unit[i]);
-        if (w == NULL)
-            for (int64_t i = 0; i < m; i++) prices[i] = s->alpha * (r * unit[i]);
-        else
-            for (int64_t i = 0; i < m; i++) prices[i] = s->alpha * w[i] * (r * unit[i]);
-    } else {
-        for (int64_t i = 0; i < m; i++) {
-            moments[i] = row[own[i]] * (r * unit[i]);
-            prices[i] = (w == NULL ? s->alpha : s->alpha * w[own[i]]) * (r * unit[i]);
-        }
+    const int64_t *own = s->own, first = at(own, j) * s->p;
+    const double *restrict row = s->whole + first, *restrict w = s->weights == NULL ? NULL : s->weights + first;
+    for (int64_t i = 0; i < m; i++) {
+        const double unit = s->unit[j] * s->unit[i];
+        moments[i] = row[at(own, i)] * unit;
+        prices[i] = (w == NULL ? s->alpha : s->alpha * w[at(own, i)]) * unit;
     }
     moments[j] = 1.0, prices[j] = 0.0;
     *S = moments, *L = prices;
@@ -294,10 +284,9 @@ static void compress(state *s, const double *Omega) {
     s->starts[m] = n;
 }
 
-/* Omega from the regressions, dense and in compressed rows. A penalised edge must be in the regressions of both ends. */
-static void assemble(state *s) {
+/* Omega from the regressions, dense in A and in compressed rows. A penalised edge must be in the regressions of both ends. */
+static void assemble(state *s, double *A) {
     const int64_t m = s->m;
-    double *A = s->omega;
     memset(A, 0, (size_t)(m * m) * sizeof(double));
     for (int64_t j = 0; j < m; j++) {
         for (int64_t a = 0; a < s->count[j]; a++) A[j * m + s->index[j * m + a]] = -s->value[j * m + a] * s->diagonal[j];
@@ -387,11 +376,10 @@ static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, i
     return m;
 }
 
-/* log det of the dense Omega, or NaN if it is not positive definite. The factor, or the result of the elimination, is kept for the
-   inverse. */
+/* log det of the dense Omega in s->factor, or NaN if it is not positive definite. The factor, or the result of the elimination, takes its
+   place and is kept for the inverse. */
 static double log_determinant(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m, nnz = s->starts[m];
-    memcpy(s->factor, s->omega, (size_t)(m * m) * sizeof(double));
     s->eliminated = -1;
     if (m < SPARSE_FROM || nnz >= m * m / 16) return factor_in_place(s->factor, m, s->product, lapack);
     double pivots;
@@ -520,7 +508,7 @@ static double settle(const state *s, double *W, double *terms) {
     return trace;
 }
 
-/* The gap of the assembled Omega with the dual point W of the descent: tr(Omega W) - m - log det(Omega W). */
+/* The gap of the Omega that is assembled in s->factor, with the dual point W of the descent: tr(Omega W) - m - log det(Omega W). */
 static point certify(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m;
     double square, terms;
@@ -624,33 +612,6 @@ static int64_t solve_face(const state *s, const double *Sigma, face *f, int64_t 
     }
 }
 
-/* One Newton step over the pairs that are or should be edges, in place; log det Omega after it, NaN where nothing is done.
-   On a face the objective is self-concordant: a step of length 1/(1 + decrement) stays positive definite and descends.
-   It ends where an entry reaches zero. */
-static double newton_step(state *s, double *Omega, double *Sigma, double *R, face *f, double far) {
-    const int64_t m = s->m;
-    int64_t first;
-    int64_t n = find_face(s, Omega, Sigma, f, &first);
-    n = n > 0 ? solve_face(s, Sigma, f, n, first) : 0;
-    if (n == 0) return NAN;
-    const double decrement = sqrt(most(dot(f->slope, f->step, n), 0.0));
-    if (decrement > far) return NAN;
-    double length = decrement < 0.25 ? 1.0 : 1.0 / (1.0 + decrement);
-    int64_t blocking = -1;
-    for (int64_t a = 0; a < n; a++) {
-        const double old = Omega[f->row[a] * m + f->col[a]];
-        if (old != 0.0 && (old - length * f->step[a]) * f->sign[a] < 0.0) length = old / f->step[a], blocking = a;
-    }
-    for (int64_t a = 0; a < n; a++) {
-        const int64_t i = f->row[a], j = f->col[a];
-        const double w = a == blocking ? 0.0 : Omega[i * m + j] - length * f->step[a];
-        Omega[i * m + j] = w, Omega[j * m + i] = w;
-    }
-    const double total = factor(Omega, m, R);
-    if (!isnan(total)) invert(R, m, Sigma);
-    return total;
-}
-
 /* Regressions of the dense Omega, without forbidden edges, and its diagonal. */
 static void regress(state *s, const double *Omega) {
     const int64_t m = s->m;
@@ -717,22 +678,38 @@ static void take_scaled(const state *s, const double *Omega, const double *Sigma
     const int64_t m = s->m;
     for (int64_t a = 0; a < m; a++)
         for (int64_t b = 0; b < m; b++) {
-            const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
+            const int64_t place = at(s->own, a) * s->p + at(s->own, b);
             const double unit = s->unit[a] * s->unit[b];
-            O[a * m + b] = Omega[i * s->p + j] / unit;
-            Z[a * m + b] = Sigma[i * s->p + j] * unit;
+            O[a * m + b] = Omega[place] / unit, Z[a * m + b] = Sigma[place] * unit;
         }
 }
 
-/* Newton steps from the dense Omega and its inverse Sigma until the gap is at most target. */
+/* Newton steps from the dense Omega and its inverse Sigma, in place, over the pairs that are or should be edges, until the gap is at most
+   target. On a face the objective is self-concordant: a step of length 1/(1 + decrement) stays positive definite and descends. It ends
+   where an entry reaches zero. */
 static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double target, double far, point *at) {
-    double *R = s->factor, *M = s->gram + 2 * s->m * s->m, terms;
-    for (int step = 0; step < NEWTON_STEPS; step++) {
-        const double moved = newton_step(s, Omega, Sigma, R, f, far);
-        if (isnan(moved)) return MSSL_LIMIT;
-        *at = certify_dense(s, Omega, Sigma, moved, NEAR_LARGE, M, &terms);
+    const int64_t m = s->m;
+    double *R = s->factor, *M = s->gram + 2 * m * m, terms;
+    for (int taken = 0; taken < NEWTON_STEPS; taken++) {
+        int64_t first, blocking = -1, n = find_face(s, Omega, Sigma, f, &first);
+        n = n > 0 ? solve_face(s, Sigma, f, n, first) : 0;
+        const double decrement = sqrt(most(dot(f->slope, f->step, n), 0.0));
+        if (n == 0 || decrement > far) return MSSL_LIMIT;
+        double length = decrement < 0.25 ? 1.0 : 1.0 / (1.0 + decrement);
+        for (int64_t a = 0; a < n; a++) {
+            const double old = Omega[f->row[a] * m + f->col[a]];
+            if (old != 0.0 && (old - length * f->step[a]) * f->sign[a] < 0.0) length = old / f->step[a], blocking = a;
+        }
+        for (int64_t a = 0; a < n; a++) {
+            const int64_t i = f->row[a], j = f->col[a];
+            Omega[i * m + j] = Omega[j * m + i] = a == blocking ? 0.0 : Omega[i * m + j] - length * f->step[a];
+        }
+        const double log_det = factor(Omega, m, R);
+        if (isnan(log_det)) return MSSL_LIMIT;
+        invert(R, m, Sigma);
+        *at = certify_dense(s, Omega, Sigma, log_det, NEAR_LARGE, M, &terms);
         if (at->gap <= target) {
-            memcpy(s->W, M, (size_t)(s->m * s->m) * sizeof(double)); /* the dual point of the certificate */
+            memcpy(s->W, M, (size_t)(m * m) * sizeof(double)); /* the dual point of the certificate */
             return MSSL_DONE;
         }
     }
@@ -754,7 +731,7 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
             ended = sweep_columns(s, fine, POLISHING / m, watch, &more);
         if (ended != MSSL_DONE) return ended;
         *done += made + more;
-        assemble(s);
+        assemble(s, s->factor);
         *at = certify(s, lapack);
         if (at->gap <= target) {
             inverse(s, Sigma, lapack);
@@ -763,6 +740,7 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
         if (quick && made == burst && !isnan(at->log_determinant)) {
             double *Omega = s->omega, *M = s->gram + 2 * m * m, square;
             inverse(s, Sigma, lapack);
+            assemble(s, Omega);
             if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
             draw(s, Sigma, 0, M);
             compress(s, Omega);
@@ -776,7 +754,7 @@ static int64_t solve_block(state *s, double target, int64_t max_sweeps, int64_t 
             s->column_tol = least(s->column_tol, sqrt(accuracy) / (double)m);
         }
     }
-    assemble(s);
+    assemble(s, s->factor);
     *at = certify(s, lapack);
     if (at->gap < INFINITY) inverse(s, Sigma, lapack);
     return MSSL_LIMIT;
