@@ -122,12 +122,12 @@ static void load_row(const state *s, int64_t j, const double **S, const double *
         return;
     }
     double *restrict moments = s->vectors + 8 * m, *restrict prices = s->vectors + 9 * m;
-    const int64_t *own = s->own, first = at(own, j) * s->p;
+    const int64_t *restrict own = s->own, first = at(own, j) * s->p;
+    const double r = s->unit[j], *restrict unit = s->unit;
     const double *restrict row = s->whole + first, *restrict w = s->weights == NULL ? NULL : s->weights + first;
     for (int64_t i = 0; i < m; i++) {
-        const double unit = s->unit[j] * s->unit[i];
-        moments[i] = row[at(own, i)] * unit;
-        prices[i] = (w == NULL ? s->alpha : s->alpha * w[at(own, i)]) * unit;
+        moments[i] = row[at(own, i)] * (r * unit[i]);
+        prices[i] = (w == NULL ? s->alpha : s->alpha * w[at(own, i)]) * (r * unit[i]);
     }
     moments[j] = 1.0, prices[j] = 0.0;
     *S = moments, *L = prices;
