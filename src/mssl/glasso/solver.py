@@ -11,7 +11,6 @@ depend on the units and the magnitude of S.
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,7 +23,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl import kernels
 from mssl._typing import Array, Index, Mask
-from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
+from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ParameterError
 from mssl.kernels import plain
 from mssl.kernels.threads import threads_for
@@ -498,12 +497,11 @@ def _warn(result: GraphicalLassoResult, tol: float, max_iter: int, solver: str) 
     limit = f"max_iter={max_iter}" + (" sweeps, then as many of ADMM" if solver == "bcd" else "")
     stalled = result.status is GlassoStatus.STALLED
     how = f"made no more progress after {result.n_iter}" if stalled else f"stopped after {result.n_iter}"
-    warnings.warn(
+    warn(
         f"The graphical lasso {how} iterations ({limit}) at a relative duality gap of "
         f"{result.gap / max(1.0, abs(result.objective)):.3g}, above tol={tol:.3g}. Raise "
         f"{'tol' if stalled else 'max_iter or tol'}, or penalise more (alpha, diagonal_penalty).",
         ConvergenceWarning,
-        stacklevel=3,
     )
 
 

@@ -98,15 +98,17 @@ static double group_gap(const form *f, const double *V, const double *G, const d
     return most(size + along, 0.0) + most(sqrt(largest) - alpha, 0.0) * (loss + size) / alpha;
 }
 
-/* The Hessian of the smooth part times D. */
-static void hessian_product(const form *f, const double *D, double *out) {
+/* The Hessian of the smooth part times D, which holds n features (all if `used` is NULL). */
+static void hessian_product(const form *f, const double *D, const int64_t *used, int64_t n, double *out) {
     const int64_t K = f->K, m = f->m;
     for (int64_t k = 0; k < K; k++) {
         double *restrict row = out + k * m;
         memset(row, 0, (size_t)m * sizeof(double));
-        add_rows(D + k * m, NULL, m, gram_row(f, k, 0), m, m, row);
+        add_rows(D + k * n, used, n, gram_row(f, k, 0), m, m, row);
         for (int64_t j = 0; j < m; j++) row[j] *= f->scale[k];
-        add_row(add_neighbours(f->C, k, D, m, row), D + k * m, m, row);
+        if (used == NULL) add_row(add_neighbours(f->C, k, D, m, row), D + k * m, m, row);
+        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1] && used != NULL; p++)
+            for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * D[f->C->columns[p] * n + i];
     }
 }
 
@@ -157,7 +159,7 @@ static int64_t newton_direction(const form *f, double damp, const double *U, con
     int64_t made = 0;
     while (made < MOST_PRODUCTS && size > stop) {
         made++;
-        hessian_product(f, P, Q);
+        hessian_product(f, P, NULL, m, Q);
         feature_dots(U, P, K, m, dots);
         for (int64_t k = 0; k < K; k++)
             for (int64_t j = 0; j < m; j++) {
@@ -225,13 +227,7 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
     double t = 1.0;
     for (int halving = 0; halving < HALVINGS; halving++, t *= 0.5) {
         double change = alpha * bent_step(t, v, D, sizes, dots, K, n, step);
-        for (int64_t k = 0; k < K; k++) { /* the Hessian times the step, on all features */
-            double *restrict row = HD + k * m;
-            memset(row, 0, (size_t)m * sizeof(double));
-            for (int64_t i = 0; i < n; i++) add_row(f->scale[k] * step[k * n + i], gram_row(f, k, used[i]), m, row);
-            for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++)
-                for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * step[f->C->columns[p] * n + i];
-        }
+        hessian_product(f, step, used, n, HD);
         made++;
         change += dot(g, step, Kn);
         for (int64_t k = 0; k < K; k++)
