@@ -528,8 +528,8 @@ FAULTS = [
     Fault(
         "one time twice in every task is taken",
         "cli/_tables.py",
-        " or np.any(times[1:] == times[:-1])",
-        "",
+        "np.any(lacking | twice)",
+        "np.any(lacking)",
         _CLI,
     ),
     Fault(

@@ -174,11 +174,10 @@ def read_training(table: TableOptions, edges: str | None = None) -> Training:
     counts = np.bincount(of_row)
     given: Json = {"X": encoded.X, "y": y, "sample_weight": encoded.weight, "offset": encoded.offset}
     if table.time is not None:
-        rows = _by_time(names, of_row, ranks[table.time])
-        for name, values in given.items():
-            if values is not None:
-                by_task = values[rows].reshape(len(names), -1, *values.shape[1:])
-                given[name] = np.ascontiguousarray(np.moveaxis(by_task, 0, 1))
+        times = ranks[table.time]
+        _check_times(names, of_row, times)
+        shape = (int(times.max()) + 1, len(names))
+        given = {name: None if of is None else aligned(of, times, of_row, shape) for name, of in given.items()}
         given |= {"tasks": names, "groups": None, "order": None if table.order is None else np.arange(counts[0])}
     else:
         given |= {"tasks": encoded.tasks, "groups": ranks.get(table.group), "order": ranks.get(table.order)}
@@ -216,17 +215,23 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     return edges
 
 
-def _by_time(tasks: Labels, of_row: Index, moments: Index) -> Index:
-    """Return the order of rows by task and time; raise unless all tasks have the same times, each once."""
-    order = np.lexsort((moments, of_row))
-    parts = np.split(moments[order], np.flatnonzero(np.diff(of_row)) + 1)
-    for name, times in zip(tasks.tolist(), parts, strict=True):
-        if len(times) != len(parts[0]) or np.any(times != parts[0]) or np.any(times[1:] == times[:-1]):
-            raise DataError(
-                f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every "
-                "task needs one row at each of the same times."
-            )
-    return order
+def _check_times(tasks: Labels, of_row: Index, times: Index) -> None:
+    """Raise unless all tasks have the same times, each once; times are numbers from 0."""
+    every = int(times.max()) + 1
+    different = np.unique(of_row * every + times) // every  # The task of each of its times.
+    lacking, twice = np.bincount(different) < every, np.bincount(of_row) > every
+    if np.any(lacking | twice):
+        raise DataError(
+            f"Task {str(tasks[np.argmax(lacking | twice)])!r} lacks times that other tasks have, or has one twice; "
+            "with --time every task needs one row at each of the same times."
+        )
+
+
+def aligned(values: Labels, occasions: Index, tasks: Index, shape: tuple[int, int], missing: float = 0.0) -> Labels:
+    """Return the values of rows by occasion and task, of shape (n, K) or (n, K, d)."""
+    whole = np.full((*shape, *values.shape[1:]), missing, dtype=values.dtype)
+    whole[occasions, tasks] = values
+    return whole
 
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")

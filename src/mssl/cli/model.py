@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 from mssl._typing import Array, Index, Json
 from mssl._validation import warn
 from mssl.cli import _options as cli
-from mssl.cli._tables import column_labels
+from mssl.cli._tables import aligned, column_labels
 from mssl.data.encoding import ColumnSchema, FeatureEncoder, Features
 from mssl.data.inputs import locate_tasks
 from mssl.exceptions import DataError, ModelFileError
@@ -162,14 +162,8 @@ def _given(fitted: Any, encoded: Any, occasions: Index, targets: Array, column: 
             f"Column {column!r} has the same value in several rows of one task; give each occasion its own."
         )
     shape = (int(occasions.max(initial=-1)) + 1, K)
-
-    def aligned(values: Array, missing: float) -> Array:
-        whole = np.full((*shape, *values.shape[1:]), missing)
-        whole[i, k] = values
-        return whole
-
-    X, known = Features(aligned(encoded.X, 0.0)), aligned(targets[encoded.rows], np.nan)
-    offset = None if encoded.offset is None else aligned(encoded.offset, 0.0)
+    X, known = Features(aligned(encoded.X, i, k, shape)), aligned(targets[encoded.rows], i, k, shape, np.nan)
+    offset = None if encoded.offset is None else aligned(encoded.offset, i, k, shape)
     given, deviation = fitted.predict(X, offset=offset, known=known, return_std=True)
     return {"prediction": given[i, k], "deviation": deviation[i, k]}
 
