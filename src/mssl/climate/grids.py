@@ -327,9 +327,7 @@ def named_members(ensemble: Members, variable: str | None) -> dict[str, DataArra
             raise DataError(f"The ensemble has the axes {listing(list(data.dims))}; it needs one named 'member'.")
         names = data["member"].values if "member" in data.coords else range(data.sizes["member"])
         return {str(name): data.isel(member=k, drop=True) for k, name in enumerate(names)}
-    if isinstance(ensemble, str | Path):
-        return open_members([ensemble], variable)
-    items = list(ensemble)
+    items = [ensemble] if isinstance(ensemble, str | Path) else list(ensemble)
     if items and all(isinstance(item, str | Path) for item in items):
         return open_members(items, variable)
     return {f"member {k + 1}": pick(item, variable, f"member {k + 1}") for k, item in enumerate(items)}

@@ -59,17 +59,11 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
 
 
 def _classes(
-    name: str,
-    designs: list[Rows],
-    targets: list[np.ndarray],
-    task_names: Labels,
-    feature: str,
-    known: dict[str, Labels] | None = None,
-    **how: Any,
+    name: str, designs: list[Rows], targets: list[np.ndarray], task_names: Labels, feature: str, **how: Any
 ) -> Bunch:
     """A binary problem, one design and one target per task: tasks have rows of their own."""
     part = designs, [target.astype(np.int64) for target in targets]
-    known = {"target_names": np.array([0, 1]), **(known or {})}
+    known = {"target_names": np.array([0, 1]), **how.pop("known", {})}
     features = names(feature, designs[0].shape[1])
     return bunch(info(name), part, occasions=False, task_names=task_names, feature_names=features, known=known, **how)
 
@@ -107,9 +101,9 @@ def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
         "Labels: 1 mine, 0 clutter. Always answering 0 errs on 6.1 %, so report the AUC beside the error. "
         "Fields 1–10 are overgrown, 11–19 bare ground."
     )
-    ground = {"groups": np.array(["foliage"] * 10 + ["desert"] * 9)}
+    known = {"groups": np.array(["foliage"] * 10 + ["desert"] * 9)}
     fields = names("field", len(designs))
-    return _classes("landmine", designs, targets, fields, "x", ground, text=text, layout=layout, as_frame=as_frame)
+    return _classes("landmine", designs, targets, fields, "x", known=known, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -212,7 +206,7 @@ def _pairs(name: str, pixels: Matrix, digits: np.ndarray, share: float | None, r
         second.append(digits[chosen] == pair[1])
     pair_names = np.array([f"{a} vs {b}" for a, b in pairs])
     designs = [pixels[chosen] for chosen in rows]
-    return _classes(name, designs, second, pair_names, "pixel", {"images": np.concatenate(rows)}, **how)
+    return _classes(name, designs, second, pair_names, "pixel", known={"images": np.concatenate(rows)}, **how)
 
 
 def load_mnist_pairs(

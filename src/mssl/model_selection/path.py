@@ -15,7 +15,7 @@ from mssl._typing import Array, ArrayLike, Mask
 from mssl._validation import refused
 from mssl.data.inputs import feature_labels
 from mssl.estimators.base import MultiTaskEstimator
-from mssl.estimators.mssl import MSSLRegressor
+from mssl.estimators.mssl import MSSLEstimator, MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
 from mssl.model_selection.scores import Dataset, Params, PathPoint, configured, follow, grid_values
@@ -136,7 +136,11 @@ def regularization_path(
     >>> bool(path.n_edges[0] <= path.n_edges[-1])
     True
     """
-    template = MSSLRegressor() if estimator is None else _followed(estimator)
+    template = MSSLRegressor() if estimator is None else estimator
+    if not isinstance(template, MSSLEstimator):
+        remedy = "A path follows graph_penalty and coef_penalty."
+        raise refused("estimator", estimator, "give an MSSLRegressor or an MSSLClassifier", remedy)
+    template = clone(template)
     data = template._map_features(template._read(X, y, tasks, sample_weight))
     whole = Dataset(data)
     template._hold("graph_penalty")
@@ -173,12 +177,3 @@ def regularization_path(
         tasks=tuple(data.tasks.tolist()),
         features=tuple(feature_labels(data.feature_names, data.n_features).tolist()),
     )
-
-
-def _followed(estimator: MultiTaskEstimator) -> MultiTaskEstimator:
-    """Return a copy of the estimator, or raise if it has no λ and γ."""
-    names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
-    if not {"graph_penalty", "coef_penalty"} <= names:
-        remedy = "A path follows graph_penalty and coef_penalty."
-        raise refused("estimator", estimator, "give an MSSLRegressor or an MSSLClassifier", remedy)
-    return clone(estimator)
