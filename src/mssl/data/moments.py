@@ -322,13 +322,11 @@ class Moments:
             count, rows = last - first, slice(offsets[first], offsets[last])
             place = np.repeat(np.arange(count) * n_cells, np.diff(offsets[first : last + 1])) + cell[rows]
             made = _of_cells(data.X[rows], targets[:, rows], weights[rows], place, count * n_cells, units)
-            blocks.append([np.swapaxes(part.reshape(count, n_cells, -1, *part.shape[2:]), 0, 1) for part in made])
+            by_cell = (np.swapaxes(part.reshape(count, n_cells, *part.shape[1:]), 0, 1) for part in made)
+            # The axes of each block are the cells and the tasks of a pass. Tasks of a shared design share means and xx.
+            blocks.append([part.reshape(n_cells, -1, *part.shape[3:]) for part in by_cell])
             first = last
-        # The axes of each part are the cells and the tasks of a pass. Tasks of a shared design share means and xx.
-        n, means, target_means, xx, xy, yy = (
-            np.concatenate([part.reshape(n_cells, -1, *part.shape[3:]) for part in same], axis=1)
-            for same in zip(*blocks, strict=True)
-        )
+        n, means, target_means, xx, xy, yy = (np.concatenate(same, axis=1) for same in zip(*blocks, strict=True))
         n, names = np.broadcast_to(n, target_means.shape), data.feature_names
         return cls(n, means, target_means, xx, xy, yy, data.tasks, feature_names=names)
 
@@ -469,9 +467,7 @@ def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
         return vectors * lengths[..., None, :], turned / np.where(lengths > 0, lengths, np.inf)
 
 
-def _of_cells(
-    X: Matrix, targets: Array, c: Array, cell: Index, n_cells: int, units: Array
-) -> tuple[Array, Array, Array, Array, Array, Array]:
+def _of_cells(X: Matrix, targets: Array, c: Array, cell: Index, n_cells: int, units: Array) -> list[Array]:
     """Sums over each cell of rows, with one entry of a second axis per row of targets; zeros for cells without rows."""
     if np.any(np.diff(cell) < 0):
         order = np.argsort(cell, kind="stable")
@@ -485,11 +481,8 @@ def _of_cells(
     off = targets - means[:, place]
     products = pieces.backproject(c * off).reshape(len(starts), len(targets), -1)
     squares = np.add.reduceat(c * off**2, starts, axis=1)
-
-    def spread(values: Array) -> Array:
-        full = np.zeros((n_cells, *values.shape[1:]))
-        full[filled] = values
-        return full
-
-    centres, gram = (pieces.centres / units)[:, None], pieces.gram(c)[:, None]
-    return spread(n[:, None]), spread(centres), spread(means.T), spread(gram), spread(products), spread(squares.T)
+    made = n[:, None], (pieces.centres / units)[:, None], means.T, pieces.gram(c)[:, None], products, squares.T
+    sums = [np.zeros((n_cells, *part.shape[1:])) for part in made]
+    for full, part in zip(sums, made, strict=True):
+        full[filled] = part
+    return sums
