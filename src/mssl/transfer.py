@@ -119,17 +119,26 @@ def transfer_report(
     if isinstance(model, Pipeline):
         steps, model = clone(model[:-1]), model[-1]
         X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
-    classes = is_classifier(model)
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
     # The models themselves decide about missing features.
     features = read_features(X_test, fitted.task_column, tasks_test, encoder=fitted.encoder_, missing="indicator")
-    test = read_tasks(features, y_test, y_numeric=not classes)
+    test = read_tasks(features, y_test, y_numeric=not is_classifier(model))
     alone = clone(_single(fitted) if single is None else single).fit(X, y, **named)
     # The deviance of the model's loss compares both.
-    values = [_deviances(one, fitted.loss_, test, X_test, tasks_test, classes) for one in (together, alone)]
-    return _report(test, *values)
+    ours, theirs = (_deviances(one, fitted.loss_, test, X_test, tasks_test) for one in (together, alone))
+    rows = test.n_rows
+    few = test.tasks[rows < 2]
+    if len(few):
+        raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more per task.")
+    mean, single_mean = (test.task_sums(values) / rows for values in (ours, theirs))
+    change = single_mean - mean
+    centred = theirs - ours - np.repeat(change, rows)
+    error = np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)
+    gain = np.divide(change, single_mean, out=np.zeros_like(change), where=single_mean > 0)
+    verdict = np.where(np.abs(change) <= MARGIN * error, "even", np.where(change > 0, "gain", "loss"))
+    return TransferReport(test.tasks, rows, mean, single_mean, gain, error, verdict)
 
 
 def _single(model: Any) -> Any:
@@ -145,28 +154,15 @@ def _single(model: Any) -> Any:
     return family(SparsePrecision(1e6), features=features, **kept)
 
 
-def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
+def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any) -> Array:
     """Deviances of all held-out rows with a target, sorted by task."""
+    classes = is_classifier(model)
     named = {} if tasks_test is None else {"tasks": tasks_test}
     answer = np.asarray((model.predict_proba if classes else model.predict)(X_test, **named))
     means = answer[..., 1] if classes else answer
     target = test.y == model.classes_[1] if classes else test.y
     rows = test.source_rows
     return loss.deviance(target.astype(float), means[rows] if means.ndim == 1 else means[rows, test.task_of_row])
-
-
-def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
-    rows = test.n_rows
-    few = test.tasks[rows < 2]
-    if len(few):
-        raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more per task.")
-    ours, theirs = (test.task_sums(values) / rows for values in (together, alone))
-    change = theirs - ours
-    centred = alone - together - np.repeat(change, rows)
-    error = np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)
-    gain = np.divide(change, theirs, out=np.zeros_like(change), where=theirs > 0)
-    verdict = np.where(np.abs(change) <= MARGIN * error, "even", np.where(change > 0, "gain", "loss"))
-    return TransferReport(test.tasks, rows, ours, theirs, gain, error, verdict)
 
 
 def gain_over_separate(model: Any) -> float | None:

@@ -331,12 +331,10 @@ class BayesianEstimator(TaskEstimator):
             replace(member, fit=join_task(member.fit, values[:, : member.width], targets))
             for member in self.ensemble_.members
         ]
-        known = self.fitted_
-        tasks = np.append(self.tasks_, [task])
-        rates = known.input.base_rates
+        rates = self.fitted_.input.base_rates
         if rates is not None:  # The mean rate counts as one row, as in the fit.
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
-        self._note(tasks=tasks, base_rates=rates)
+        self._note(tasks=np.append(self.tasks_, [task]), base_rates=rates)
         evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
         ensemble = replace(self.ensemble_, members=members)
         self.fitted_ = replace(self.fitted_, **self._summarised(ensemble, self.coef_.dtype, evidence))
