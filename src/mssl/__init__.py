@@ -4,6 +4,7 @@ The public names are imported on first use, so that ``import mssl`` stays fast.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mssl import _moved
@@ -62,10 +63,6 @@ _PLACES = {
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
-_MODULES = frozenset(
-    ["climate", "datasets", "metrics", "penalties", "plots", "presets", "priors", "report", "structures"]
-)
-
 __all__ = ["__version__"]
 __all__ += list(_HOMES)
 
@@ -73,7 +70,7 @@ if not TYPE_CHECKING:  # With __getattr__, type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
         home = _HOMES.get(name)
-        if name in _MODULES or f"mssl.{name}" in _moved.MOVED:
+        if home is None and find_spec(f"mssl.{name}"):
             return import_module(f"mssl.{name}")
         if home is None:
             raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")

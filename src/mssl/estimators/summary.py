@@ -13,7 +13,7 @@ from mssl._html import Html, tag
 from mssl._typing import Array, Labels
 from mssl._validation import check_number
 from mssl.data.columns import feature_spreads
-from mssl.estimators.fitted import normal_ends
+from mssl.estimators.fitted import Fitted, normal_ends
 from mssl.exceptions import MSSLError, require
 from mssl.graph.export import short_name
 from mssl.graph.tables import RelationTable, html_table, text_table
@@ -91,8 +91,7 @@ class Summary:
         head = ["task", "feature", "estimate", *(["std. error", *ends] if len(parts) > 1 else [])]
         cells = [
             [short_name(self.tasks[k]), short_name(self.features[j]), *(f"{part[k, j]:.4g}" for part in parts)]
-            for k in range(K)
-            for j in range(D)
+            for k, j in np.ndindex(K, D)
         ]
         return [head, *cells]
 
@@ -180,38 +179,37 @@ def last_step(model: Any) -> Any:
 
 
 def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
+    left: Fitted = fitted.fitted_
     K, D = fitted.coef_.shape
-    facts = [("tasks", f"{K}"), ("features", f"{D}"), ("loss", fitted.loss_.name)]
-    noise = fitted.fitted_.noise_variance
-    if fitted.loss_.has_dispersion and noise is not None:
-        facts.append(("noise (std. deviation)", _range(np.sqrt(noise))))
-    dof = fitted.effective_dof_
+    facts = {"tasks": f"{K}", "features": f"{D}", "loss": left.loss.name}
+    if left.loss.has_dispersion and left.noise_variance is not None:
+        facts["noise (std. deviation)"] = _range(np.sqrt(left.noise_variance))
+    dof = left.effective_dof
     if dof is not None:
-        facts.append(("degrees of freedom per task", _range(np.asarray(dof))))
-    if hasattr(fitted, "candidates_"):
-        facts.append(("prior", fitted.structure_))
-        facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
+        facts["degrees of freedom per task"] = _range(np.asarray(dof))
+    if left.ensemble is not None:
+        facts |= {"prior": f"{left.structure}", "log evidence": f"{left.evidence:.6g}"}
     held_out = getattr(model, "held_out_", None)
     if held_out is not None:
-        facts.append((held_out.what, f"{held_out.score:.4g}"))
-        more = {
+        scores = {
+            held_out.what: held_out.score,
             "of each task's base rate alone": held_out.base_rate,
             "area under the ROC curve of the same rows": held_out.auc,
             "R² within tasks of the same rows": held_out.explained,
         }
-        facts += [(words, f"{score:.4g}") for words, score in more.items() if score is not None]
+        facts |= {words: f"{score:.4g}" for words, score in scores.items() if score is not None}
     if hasattr(model, "best_params_"):
         chosen = {k: f"{v:.3g}" if isinstance(v, float) else f"{v}" for k, v in model.best_params_.items()}
-        facts.append(("chosen", ", ".join(f"{name}={value}" for name, value in chosen.items())))
-    likelihood = fitted.log_likelihood_
+        facts["chosen"] = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    likelihood = left.log_likelihood
     if likelihood is not None and dof is not None:
         used = float(np.sum(dof)) + (K if fitted.fit_intercept else 0)
-        rows = fitted.fitted_.figure("rows")
-        facts.append(("log-likelihood (training rows)", f"{likelihood:.6g}"))
-        facts.append(("AIC, BIC", f"{2 * (used - likelihood):.6g}, {np.log(rows) * used - 2 * likelihood:.6g}"))
-    if hasattr(fitted, "result_"):
-        facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status}"))
-    return facts
+        facts["log-likelihood (training rows)"] = f"{likelihood:.6g}"
+        bayesian = np.log(left.figure("rows")) * used - 2 * likelihood
+        facts["AIC, BIC"] = f"{2 * (used - likelihood):.6g}, {bayesian:.6g}"
+    if left.result is not None:
+        facts["certificate"] = f"relative gap {left.result.relative_gap:.1e}, {left.result.status}"
+    return list(facts.items())
 
 
 def _range(values: Array) -> str:
