@@ -212,14 +212,17 @@ class TaskPredictor(ColumnEffects):
 
     def _predictor_of(self, rows: Rows) -> Array:
         """x·w_k + b_k for rows with mapped features, in the shape of the predictions."""
+        coef, level = self.coef_, self.intercept_
         if rows.index is None:
-            return np.asarray(rows.values @ self.coef_.T + self.intercept_)
+            return np.asarray(rows.values @ coef.T + level)
         prediction = np.empty(len(rows.index))
         order = np.argsort(rows.index, kind="stable")
         tasks, starts = np.unique(rows.index[order], return_index=True)
-        for k, own in zip(tasks.tolist(), np.split(order, starts[1:]), strict=False):
-            coef, level = (self.coef_[k], self.intercept_[k]) if k >= 0 else (self.unseen_coef_, self.unseen_intercept_)
-            prediction[own] = rows.values[own] @ coef + level
+        ends = [*starts.tolist(), len(order)][1:]
+        for k, begin, end in zip(tasks.tolist(), starts.tolist(), ends, strict=True):
+            own = order[begin:end]
+            w, b = (coef[k], level[k]) if k >= 0 else (self.unseen_coef_, self.unseen_intercept_)
+            prediction[own] = rows.values[own] @ w + b
         return prediction.reshape(rows.shape)
 
     def _predictor_of_tasks(self, data: TaskData) -> Array:
