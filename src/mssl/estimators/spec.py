@@ -222,7 +222,9 @@ class FitSpec(NamedTuple):
         return limit if self.paper is None else limit / self.paper.coef_penalty
 
     def errors(self, prepared: Prepared, result: FitResult) -> LaterErrors | None:
-        r"""Standard errors (K, d), degrees of freedom (K,) and log-likelihood of a fit, computed at their first use.
+        r"""Standard errors (K, d) and degrees of freedom (K,), computed at their first use, and the log-likelihood.
+
+        The log-likelihood is that of the training rows, for the Gaussian and the Bernoulli loss.
 
         Given the graph, the noise and the ridge, the weights have a Gaussian posterior (for losses other than least
         squares a second-order approximation at the fit) with the precision
@@ -245,25 +247,21 @@ class FitSpec(NamedTuple):
         kept, scale = prepared.kept, 1.0 / prepared.noise
         if isinstance(loss, GLMLoss):
             kept, scale = KeptLoss(loss.model(loss.evaluate(result.W), observed=False)), np.ones(len(scale))
-        rows = None if prepared.data is None else float(prepared.data.weight_sums().sum())
+        others: dict[str, float | None] = {"log_likelihood": None, "rows": None}
         if prepared.rows is not None:
-            rows = float(prepared.rows.weights.sum())
-        others = {"log_likelihood": self._log_likelihood(prepared, result), "rows": rows}
+            given = prepared.rows
+            others["rows"] = float(given.weights.sum())
+            if self.loss.labels:
+                eta = given.design.predictor(result.W) + given.design.per_task(result.intercepts)
+                others["log_likelihood"] = -float(np.sum(given.weights * given.loss.value(given.y, eta)))
+        elif prepared.data is not None:
+            n, variance = prepared.data.weight_sums(), prepared.unit**2 * prepared.noise
+            others["rows"] = float(n.sum())
+            if self.loss.quadratic:
+                squares: Array = 2 * prepared.base.task_values(result.W) / prepared.noise
+                others["log_likelihood"] = -0.5 * float(np.sum(n * np.log(2 * np.pi * variance) + squares))
         prior = self.structure, result.structure, prepared.mean_of(self.structure)
         return LaterErrors(kept, scale, prior, problem.ridge, prepared.unit / prepared.design.scales, others)
-
-    def _log_likelihood(self, prepared: Prepared, result: FitResult) -> float | None:
-        """Log-likelihood of the training rows for the Gaussian and the Bernoulli loss, else None."""
-        if self.loss.labels and prepared.rows is not None:
-            rows = prepared.rows
-            eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)
-            return -float(np.sum(rows.weights * rows.loss.value(rows.y, eta)))
-        if not self.loss.quadratic or prepared.data is None:
-            return None
-        squares: Array = 2 * prepared.base.task_values(result.W)
-        n = prepared.data.weight_sums()
-        variance = prepared.unit**2 * prepared.noise
-        return -0.5 * float(np.sum(n * np.log(2 * np.pi * variance) + squares / prepared.noise))
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
