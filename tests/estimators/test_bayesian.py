@@ -182,6 +182,25 @@ def test_groups_and_order_make_folds_that_do_not_part_them() -> None:
         BayesianMSSLRegressor(**PLAIN, residual_covariance="shared").fit(X, y, tasks=task)
 
 
+def test_errors_are_shared_by_rows_of_one_weight() -> None:
+    X, y, task = draw()
+    day = np.tile(np.arange(20), 5)
+    options = {"features": "linear", "calibrate": False, "prior": "mean", "tol": 1e-8}
+    weight = 1.0 + day % 3
+    twice = BayesianMSSLRegressor(**options, residual_covariance="shared")
+    weighted = twice.fit(X, y, tasks=task, groups=day, sample_weight=weight)
+    again = np.repeat(np.arange(len(y)), weight.astype(int))
+    copies = np.concatenate([np.arange(w) for w in weight.astype(int)])
+    repeated = BayesianMSSLRegressor(**options, residual_covariance="shared")
+    repeated.fit(X[again], y[again], tasks=task[again], groups=20 * copies + day[again])
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-6)
+    weight[0] = 5.0  # the errors of this row's occasion have no common weight
+    with pytest.raises(DataError, match="same weight"):
+        twice.fit(X, y, tasks=task, groups=day, sample_weight=weight)
+    free = BayesianMSSLRegressor(**PLAIN).fit(X, y, tasks=task, groups=day, sample_weight=weight)
+    assert not any("shared errors" in name for name, *_ in free.candidates_)
+
+
 @pytest.mark.parametrize("labels", [False, True])
 def test_new_tasks_are_predicted_from_the_mean_with_a_wider_distribution(labels: bool) -> None:
     X, y, task = draw(labels=labels)

@@ -164,6 +164,19 @@ def test_weighted_rows_count_as_copies():
         np.testing.assert_allclose(found / np.trace(found), expected / np.trace(expected))
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_rows_of_occasions_have_the_moments_of_the_fit(fit_intercept):
+    X, Y = independent(0, K=4, d=5, n=30, rho=0.8, layout="aligned")
+    model = MSSLRegressor(fit_intercept=fit_intercept, features=Linear(scale=False))
+    data = model._read(X + 1.0, Y + 2.0, None, None)
+    prepared = model.to_spec(data).prepare(data)
+    features, targets = Occasions.of(prepared).factors()
+    for k, (A, z) in enumerate(zip(features.reshape(4, 5, -1), targets, strict=True)):
+        own = X[:, k] + 1.0 - fit_intercept * (X[:, k] + 1.0).mean(axis=0)
+        np.testing.assert_allclose(A @ A.T, own.T @ own, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(A @ z, own.T @ (Y[:, k] + 2.0) / prepared.unit, rtol=1e-9, atol=1e-9)
+
+
 def test_unit_of_targets_order_and_sign_of_tasks_play_no_part():
     data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], layout="shared", random_state=0)
     base = evidence_of(data.X, data.y, shared_mean=False)

@@ -171,9 +171,15 @@ class BayesianEstimator(TaskEstimator):
         if self.residual_covariance == "shared" and data.occasions is None:
             allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
             raise refused("residual_covariance", self.residual_covariance, allowed)
-        kind = "flat" if intercepts == "free" else intercepts
-        options = Options(self.prior, kind, self.residual_covariance, scale_targets=bool(scaled))
-        return replace(options, tol=float(self.tol), max_iter=int(self.max_iter)), both
+        options = Options(
+            structure=self.prior,
+            errors=self.residual_covariance,
+            intercepts="flat" if intercepts == "free" else intercepts,
+            scale_targets=bool(scaled),
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+        )
+        return options, both
 
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds for the choice and the calibration; an empty list if neither is needed or if there are too few rows."""

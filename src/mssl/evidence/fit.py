@@ -539,10 +539,12 @@ def _shared_route(X: Array, y: list[Array], weights: Array, flat: bool) -> Share
 
 
 def can_share(data: TaskData, d: int) -> bool:
-    """Whether shared errors can be modelled: most occasions have several tasks, and the weights are not too many."""
+    """Whether shared errors can be modelled: most occasions have several tasks of one weight, and few coefficients."""
     if data.paired is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
         return False
-    return bool(np.mean(np.unique(data.paired, return_counts=True)[1] >= 2) > 0.5)
+    _, first, number, sizes = np.unique(data.paired, return_index=True, return_inverse=True, return_counts=True)
+    even = np.array_equal(data.row_weights[first][number], data.row_weights)
+    return bool(even and np.mean(sizes >= 2) > 0.5)
 
 
 def _occasion_route(
@@ -566,6 +568,11 @@ def _occasion_route(
     n, flat = int(number.max()) + 1, base.options.intercepts == "flat"
     seen, (Y, residual), counts = np.zeros((n, K), dtype=bool), np.zeros((2, n, K)), np.ones(n)
     seen[number, task], counts[number] = True, weights
+    if np.any(counts[number] != weights):
+        raise DataError(
+            "The rows of some occasion have different weights, so that the errors they share have no weight. Give all "
+            "rows of an occasion the same weight, or use residual_covariance='independent'."
+        )
     Y[number, task] = np.concatenate(y)
     design = X[0][:, None, :]
     if not data.shared:
@@ -574,9 +581,10 @@ def _occasion_route(
     # The climb starts from equal error correlations: the mean correlation of the residuals of the previous stage.
     fitted = [block @ w for block, w in zip(X, base.posterior.coef, strict=True)]
     residual[number, task] = np.concatenate(y) - np.concatenate(fitted)
-    size = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
-    both = seen.T.astype(float) @ seen
-    moments = residual.T @ residual / np.maximum(both, 1.0) / np.maximum(np.outer(size, size), 1e-300)
+    both = (counts[:, None] * seen).T @ seen
+    moments = (counts[:, None] * residual).T @ residual / np.maximum(both, 1.0)
+    size = np.sqrt(np.diag(moments))
+    moments /= np.maximum(np.outer(size, size), 1e-300)
     pairs = ~np.eye(K, dtype=bool) & (both > 2)
     rho = float(np.clip(moments[pairs].mean(), 0.0, 0.95)) if pairs.any() else 0.0
     prior, complete = base.base_prior, bool(seen.all())

@@ -142,8 +142,8 @@ def evidence_on_weights(
 class Occasions(NamedTuple):
     """Rows of different tasks on the same occasions, or their cross products.
 
-    The rows are those of the least squares problem: centred, and multiplied by the square roots of the rows' weights
-    (for other losses, of the curvatures near the fit).
+    The rows are those of the least squares problem: centred if intercepts are free, and multiplied by the square roots
+    of the rows' weights (for other losses, of the curvatures near the fit).
 
     Attributes
     ----------
@@ -173,7 +173,8 @@ class Occasions(NamedTuple):
                 np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near
             )
             weights, targets = near.working(predictor, predictor + design.per_task(near.best_intercepts(predictor)))
-        given, common = Quadratic.of_rows(design, weights, targets).rows, design.common_weights(weights)
+        given = Quadratic.of_rows(design, weights, targets, prepared.settings.fit_intercept).rows
+        common = design.common_weights(weights)
         K, d, n = data.n_tasks, design.n_features, int(places.max()) + 1
         B = K if common is None or np.any(common[1] != 1) else 1
         rows, known = np.zeros((B * d + K, n)), np.zeros((K, n))
