@@ -548,7 +548,11 @@ static point certify_dense(state *s, const double *Omega, const double *Sigma, d
     const int64_t m = s->m;
     double square;
     compress(s, Omega);
-    draw(s, Sigma, 0, M);
+    for (int64_t i = 0; i < m; i++) {
+        const double *Si, *Li;
+        load_row(s, i, &Si, &Li);
+        for (int64_t j = 0; j < m; j++) M[i * m + j] = clipped(Sigma[i * m + j], Si[j], Li[j]);
+    }
     point at = {INFINITY, settle(s, M, terms), log_det};
     if (!isfinite(at.trace)) return at;
     for (int64_t a = 0; a < m * m; a++) s->away[a] = M[a] - Sigma[a];
