@@ -66,9 +66,10 @@ def search(features: str) -> Callable[[Cut], Found]:
     """This package's default search with one kind of features."""
 
     def method(given: Cut) -> Found:
-        family = MSSLClassifierCV if given.labels else MSSLRegressorCV
-        named = {} if given.labels else {"fit_intercept": given.intercept}
-        return predicted(fitted(family(features=features, **named), given.train), given.test, given.labels), None
+        estimator = mssl.MSSLRegressor(features=features, fit_intercept=given.intercept)
+        labels = MSSLClassifierCV(mssl.MSSLClassifier(features=features))
+        model = fitted(labels if given.labels else MSSLRegressorCV(estimator), given.train)
+        return predicted(model, given.test, given.labels), None
 
     return method
 
@@ -80,7 +81,8 @@ def bayesian(features: str) -> Callable[[Cut], Found]:
         if given.labels:
             model = fitted(mssl.BayesianMSSLClassifier(features=features), given.train)
             return predicted(model, given.test, True), None
-        model = fitted(mssl.BayesianMSSLRegressor(features=features, fit_intercept=given.intercept), given.train)
+        intercepts = "auto" if given.intercept else "none"
+        model = fitted(mssl.BayesianMSSLRegressor(features=features, intercepts=intercepts), given.train)
         named = {} if given.test.tasks is None else {"tasks": given.test.tasks}
         interval = np.asarray(model.predict_interval(given.test.X, level=LEVEL, **named))
         return predicted(model, given.test, False), interval

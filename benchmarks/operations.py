@@ -148,10 +148,10 @@ def weakly_penalised(full: bool) -> Iterator[dict[str, Any]]:
     """W-steps with nearly all weights in the support: the chosen solver against coordinate descent alone."""
     for shape in ((500, 6, 800), (1000, 3, 1500), (2000, 2, 2600)) if full else ((100, 3, 150),):
         problem = WeightStep(shape, 0.002, 0.5)
-        loss, t, coupling = problem.quadratic(), np.full(shape[1], problem.threshold), problem.couplings[0]
-        tol, start = 1e-6 * float(loss.value(np.zeros(shape[1::-1]))), np.zeros(shape[1::-1])
-        solve = partial(solve_quadratic, loss, coupling, t, start, tol=tol)
-        descend = partial(coordinate_descent, loss, coupling, t, start, tol=tol, max_iter=2000)
+        loss, t, start = problem.quadratic(), np.full(shape[1], problem.threshold), np.zeros(shape[1::-1])
+        step, tol = StepProblem.of(loss, problem.couplings[0], t), 1e-6 * float(loss.value(start))
+        solve = partial(solve_quadratic, step, start, tol=tol)
+        descend = partial(coordinate_descent, step, start, tol=tol, max_iter=2000)
         times = best({"solve": solve, "descent": descend}, 1)
         support = np.count_nonzero(solve().W) / start.size
         yield {"shape": shape, "support": support, "descent ended": descend().status.name.lower()} | times

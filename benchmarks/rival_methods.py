@@ -139,7 +139,7 @@ def low_rank(cut: Cut) -> Any:
 def bayesian(cut: Cut) -> Answer:
     """Weights integrated out; intervals are the model's own."""
     family = mssl.BayesianMSSLClassifier if cut.labels else mssl.BayesianMSSLRegressor
-    model = family() if cut.labels or cut.intercept else family(fit_intercept=False)
+    model = family() if cut.labels or cut.intercept else family(intercepts="none")
     model = fitted(model, cut.train)
     mean = predicted(model, cut.test, cut.labels)
     named = {} if cut.test.tasks is None else {"tasks": cut.test.tasks}

@@ -14,7 +14,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("benchmarks are not part of this installation", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bars, growth, measures, report, versions  # noqa: E402
+from benchmarks import bars, growth, measures, operations, report, versions  # noqa: E402
 from benchmarks.problems import GraphStep, JointLasso, WeightStep, WholeFit  # noqa: E402
 from benchmarks.solvers import SOLVERS, Solver, solvers_of  # noqa: E402
 
@@ -47,6 +47,13 @@ def test_all_solvers_reach_one_minimum_and_none_is_below_the_bound(problem):
             assert -1e-9 <= record.suboptimality <= measures.GOAL
             reached.append(solver.name)
     assert {"mssl", "scikit-learn"} <= set(reached) or problem.axes.get("coupled")
+
+
+def test_steps_with_nearly_all_weights_and_on_two_cores_end():
+    (found,) = operations.weakly_penalised(full=False)
+    assert found["support"] > 0.9
+    assert found["descent ended"] in {"converged", "max_iter", "stalled"}
+    assert all(record["same"] for record in operations.two_cores(full=False))
 
 
 @pytest.mark.filterwarnings("ignore")

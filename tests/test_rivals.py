@@ -11,7 +11,8 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("benchmarks are not part of this installation", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.rival_methods import LEVELS, TaskKernel, conformal, folds_of, mixed  # noqa: E402
+from benchmarks import curves  # noqa: E402
+from benchmarks.rival_methods import LEVELS, TaskKernel, bayesian, conformal, folds_of, mixed  # noqa: E402
 from benchmarks.rival_sets import Cut, Rows, contrasts  # noqa: E402
 from benchmarks.rivals import Table, holm, measure, read_records  # noqa: E402
 
@@ -72,6 +73,17 @@ def test_the_kernel_of_tasks_has_the_gradient_that_it_says():
         step = np.eye(2)[place] * 1e-6
         up, down = (kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1, -1))
         np.testing.assert_allclose(gradient[:, :, place], (up - down) / 2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [bayesian, curves.bayesian("linear"), curves.search("linear")])
+def test_our_methods_take_cuts_without_intercepts(method):
+    rng = np.random.default_rng(0)
+    X, tasks = rng.normal(size=(60, 2)), np.repeat(np.arange(3), 20)
+    eta = X @ [1.0, -2.0]
+    given = Cut(Rows(X, eta + 0.3 * rng.normal(size=60), tasks), Rows(-X, -eta, tasks), intercept=False)
+    found = method(given)
+    mean = found["mean"] if isinstance(found, dict) else found[0]
+    np.testing.assert_allclose(np.asarray(mean).ravel(), given.test.y, atol=0.5)
 
 
 def test_a_mixed_model_finds_the_slopes():
