@@ -23,7 +23,7 @@ from mssl.solvers.quadratic import (
     StepProblem,
     make_quadratic,
 )
-from mssl.solvers.weights import RULES, choose, kind_of, solve_quadratic
+from mssl.solvers.weights import RULES, choose, solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
 
@@ -350,22 +350,20 @@ def test_auto_chooses_by_penalty_and_shape():
     shared = Quadratic(np.eye(30)[None], np.zeros((3, 30)), np.zeros(3))
     own = Quadratic(np.stack([np.eye(30)] * 3), np.zeros((3, 30)), np.zeros(3))
     some, none = (EntrywisePenalty.of(np.full(3, t), (3, 30)) for t in (1.0, 0.0))
-    free = Coupling.diagonal_only(np.zeros(3))
-    assert choose(StepProblem(shared, free, some)).name == "coordinate"
-    assert choose(StepProblem(shared, free, none)).name == "sylvester"
-    problem = StepProblem(own, free, none)
-    assert choose(problem).name == "cg"
-    assert choose(StepProblem(own, free, L21(1.0))).name == "proximal"
+    assert choose(shared, some).name == "coordinate"
+    assert choose(shared, none).name == "sylvester"
+    assert choose(own, none).name == "cg"
+    assert choose(own, L21(1.0)).name == "proximal"
     for rule in RULES:
-        if kind_of(problem) in rule.kinds:
-            assert choose(problem, rule.name) is rule
+        if "none" in rule.kinds:
+            assert choose(own, none, rule.name) is rule
 
 
 def test_the_name_of_the_solver_that_is_gone_stands_for_auto_with_a_warning():
     loss = Quadratic(np.eye(2)[None], np.ones((3, 2)), np.zeros(3))
-    problem = StepProblem.of(loss, Coupling.diagonal_only(np.zeros(3)), np.ones(3))
+    penalty = EntrywisePenalty.of(np.ones(3), (3, 2))
     with pytest.warns(FutureWarning, match="'auto' takes its place"):
-        assert choose(problem, "admm") is choose(problem)
+        assert choose(loss, penalty, "admm") is choose(loss, penalty)
 
 
 @pytest.mark.parametrize(

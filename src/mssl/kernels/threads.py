@@ -67,18 +67,15 @@ class _Limit:
                 if n != 1:
                     self.found.append((library, n))
                     library.set_num_threads(1)
-            self._restore()
+            while not self.holders and self.found:
+                library, n = self.found.pop()
+                library.set_num_threads(n)
 
     def after_fork(self) -> None:
         """Reset the limit in a child process, which has only the thread that forked and not the other holders."""
         self.lock = threading.Lock()
         self.holders = 1 if _rule.get() else 0
-        self._restore()
-
-    def _restore(self) -> None:
-        while not self.holders and self.found:
-            library, n = self.found.pop()
-            library.set_num_threads(n)
+        self.hold(0)
 
 
 _limit = _Limit()

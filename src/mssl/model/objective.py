@@ -116,21 +116,6 @@ def evaluate(
     return Point(W, step, coupling, Q, moment, mean, loss, loss + step.value + share)
 
 
-def prior_weight(strength: float, n_rows: float = 1.0, shrinkage: float = 0.0) -> float:
-    r"""The constant :math:`c\eta/2` of the prior in F, where :math:`c = r + \nu`.
-
-    Parameters
-    ----------
-    strength : float
-        η.
-    n_rows : float
-        r, the rows of Q.
-    shrinkage : float
-        ν/r.
-    """
-    return 0.5 * strength * n_rows * (1.0 + shrinkage)
-
-
 def mean_share(mean: Array, mean_variance: float, total_precision: float, n_rows: float) -> float:
     r"""The share of a shared mean in F, in addition to the structure's value.
 

@@ -236,7 +236,7 @@ class Alternation:
         """Alternate weight steps and structure steps; return the last point that did not raise F, and its status."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, change_of_precision, idle, careful = _Momentum(), np.inf, 0, False
-        misses, lost, inner, finite = 0, 0, self.max_inner, None
+        misses, lost, inner, finite, gained = 0, 0, self.max_inner, None, np.inf
         coupling = structure.couple(step, self.mean_variance)
         allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
         if ready:
@@ -265,7 +265,8 @@ class Alternation:
                     # A gap is of second order in the change of weights and Ω, so the changes have the tolerance √tol.
                     status = Status.SETTLED if max(change, change_of_precision) <= np.sqrt(tol) else None
                 misses += missed
-                lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= NEGLIGIBLE * point.size else 0
+                gained = self.history[-2].objective - point.objective if len(self.history) > 1 else np.inf
+                lost = lost + 1 if weights.status is Status.STALLED and gained <= NEGLIGIBLE * point.size else 0
                 if status is None and lost >= 2:
                     status = Status.STALLED
                 if status is Status.DIVERGED and finite is not None:
@@ -275,7 +276,6 @@ class Alternation:
                 finite = point
             needed = _SHARE * tol * point.size
             # Far from the optimum the dual bound can be much too wide. The last gain is then the better measure.
-            gained = self._gained()
             gap = self.history[-1].gap_weights + point.step.gap
             allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
             if structure.joint:
@@ -330,10 +330,6 @@ class Alternation:
             return weights.status is Status.STALLED
         before = self.problem.solve(coupling, W, tol=np.inf, max_iter=1).gap  # with tol=inf it returns the gap at W
         return not weights.gap <= SLOW * before
-
-    def _gained(self) -> float:
-        """The amount by which the last round lowered F."""
-        return self.history[-2].objective - self.history[-1].objective if len(self.history) > 1 else np.inf
 
 
 def momentum_share(rounds: int) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -91,6 +92,7 @@ def bracketed_newton(
     return x
 
 
+@dataclass(eq=False, repr=False)
 class Solver(BaseEstimator):
     """Settings of the computation: the solver of the weight step, the starts and the memory.
 
@@ -109,10 +111,10 @@ class Solver(BaseEstimator):
         longer, and a warning is raised.
     """
 
-    def __init__(self, name: str = "auto", *, n_starts: int = 1, memory_limit: int | None = None) -> None:
-        self.name = name
-        self.n_starts = n_starts
-        self.memory_limit = memory_limit
+    name: str = "auto"
+    _: KW_ONLY
+    n_starts: int = 1
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,21 +156,25 @@ class WeightStep:
         return cls(W, gap, n_iter, Status.STALLED) if idle else None
 
 
+@dataclass(frozen=True, eq=False)
 class Unknowns:
     """The linear map W = B V from a solver's unknowns V to the weights W.
 
     The unknowns are the weights themselves, the weights in other units, or one weight vector for all tasks.
 
-    Parameters
+    Attributes
     ----------
-    matrix : sparse array of shape (K, number of rows of V), optional
-        B, with one entry per row. By default, V are the weights themselves.
+    matrix : sparse array of shape (K, number of rows of V), or None
+        B, with one entry per row. If it is None, V are the weights themselves.
     """
 
-    def __init__(self, matrix: sparse.csr_array | None = None) -> None:
-        self.matrix = matrix
-        if matrix is not None:
-            self.back = sparse.csr_array(matrix.T / (matrix**2).sum(axis=0)[:, None])
+    matrix: sparse.csr_array | None = None
+
+    @cached_property
+    def back(self) -> sparse.csr_array:
+        """The matrix that maps W to V."""
+        assert self.matrix is not None
+        return sparse.csr_array(self.matrix.T / (self.matrix**2).sum(axis=0)[:, None])
 
     @property
     def pooled(self) -> bool:

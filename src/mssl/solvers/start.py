@@ -181,7 +181,7 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     -------
     noise, signal : ndarrays of shape (K,)
     """
-    typical = spectra.typical_value()
+    typical, explained = spectra.typical_value(), spectra.least_squares[0]
     chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // LARGE))
     grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
     # If the criterion is flat, as with one degree of freedom, signal and noise get equal shares.
@@ -191,7 +191,19 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     inner = np.clip(best, 1, len(_GRID) - 2)
 
     def derivatives(point: Array) -> tuple[Array, Array]:
-        slope, curvature = _derivatives(spectra, np.exp(point) / typical, noise)
+        """First and second derivative of the criterion in log(τ²/σ²)."""
+        seen = (np.exp(point) / typical)[:, None] * spectra.values
+        left = 1 / (1 + seen)
+        moved = seen * left**2  # the derivative of the shares that a ridge fit explains
+        gained, grows = explained * moved, (seen * left).sum(axis=1)
+        first, second, bends = gained.sum(axis=1), (gained * (2 * left - 1)).sum(axis=1), moved.sum(axis=1)
+        if noise is not None:
+            slope, curvature = grows - first / noise, bends - second / noise
+        else:
+            variance = _noise_variance(spectra, left)
+            share = spectra.freedom / spectra.rows / variance
+            slope = grows - share * first
+            curvature = bends - share * (second + first**2 / (spectra.rows * variance))
         return np.where(signals & (np.abs(slope) > _FLAT), slope, 0.0), curvature
 
     point = bracketed_newton(derivatives, _GRID[inner], _GRID[inner - 1], _GRID[inner + 1], last=_FLAT)
@@ -213,20 +225,6 @@ def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     if noise is None:
         return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, left)) + determinant)
     return np.asarray(determinant - (spectra.least_squares[0] * seen * left).sum(axis=-1) / noise)
-
-
-def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[Array, Array]:
-    """First and second derivative of the criterion in log(τ²/σ²)."""
-    seen = ratio[:, None] * spectra.values
-    left = 1 / (1 + seen)
-    moved = seen * left**2  # the derivative of the shares that a ridge fit explains
-    gained, grows = spectra.least_squares[0] * moved, (seen * left).sum(axis=1)
-    first, second = gained.sum(axis=1), (gained * (2 * left - 1)).sum(axis=1)
-    if noise is not None:
-        return grows - first / noise, moved.sum(axis=1) - second / noise
-    variance = _noise_variance(spectra, left)
-    share = spectra.freedom / spectra.rows / variance
-    return grows - share * first, moved.sum(axis=1) - share * (second + first**2 / (spectra.rows * variance))
 
 
 def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:

@@ -13,7 +13,7 @@ from mssl._typing import Array
 from mssl._validation import refused, warn
 from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty
+from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
@@ -38,7 +38,8 @@ class Rule(NamedTuple):
     needs : str
         The steps that the solver can take, in words.
     kinds : tuple of str
-        The kinds of steps that the solver can take.
+        The kinds of steps that the solver can take: the penalty is on single weights ("single"), ties tasks together
+        ("tied") or is absent ("one Gram" or "none").
     solve : callable (problem, W0, tol=, max_iter=) → WeightStep
         The function that solves a step.
     """
@@ -60,21 +61,17 @@ RULES = (
 )
 
 
-def kind_of(problem: Problem) -> str:
-    """The kind of a step: its penalty is on single weights ("single"), ties tasks together ("tied") or is absent."""
-    if not isinstance(problem.penalty, EntrywisePenalty):
-        return "tied"
-    if not problem.penalty.absent:
-        return "single"
-    return "one Gram" if problem.loss.is_shared and (problem.loss.task_scale > 0).all() else "none"
-
-
-def choose(problem: Problem, name: str = "auto") -> Rule:
-    """The solver with the given name; for "auto", the first solver that can take the step."""
+def choose(loss: Quadratic, penalty: EntrywisePenalty | Penalty, name: str = "auto") -> Rule:
+    """The solver with the given name; for "auto", the first solver that can take steps with this loss and penalty."""
     if name == "admm":
         warn("solver='admm' is removed, and 'auto' takes its place. The name becomes an error in 0.3.", FutureWarning)
         name = "auto"
-    kind = kind_of(problem)
+    if not isinstance(penalty, EntrywisePenalty):
+        kind = "tied"
+    elif not penalty.absent:
+        kind = "single"
+    else:
+        kind = "one Gram" if loss.is_shared and (loss.task_scale > 0).all() else "none"
     able = [rule for rule in RULES if kind in rule.kinds]
     if name == "auto":
         return able[0]
@@ -123,7 +120,7 @@ def solve_quadratic(
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
-    return choose(problem, solver).solve(problem, W0, tol=tol, max_iter=max_iter)
+    return choose(problem.loss, problem.penalty, solver).solve(problem, W0, tol=tol, max_iter=max_iter)
 
 
 def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
@@ -163,7 +160,8 @@ class CoefficientProblem(WeightProblem):
     @cached_property
     def rule(self) -> Rule:
         """The solver of quadratic steps; it does not depend on the coupling."""
-        return choose(self.step(Coupling.diagonal_only(np.zeros(self.source.n_tasks))), self.solver)
+        assert isinstance(self.loss, Quadratic)
+        return choose(self.loss, self.penalty, self.solver)
 
     @cached_property
     def compiled(self) -> TaskLoss | None:

@@ -164,6 +164,10 @@ class Structure(BaseEstimator, ABC):
         """η, the weight of the coupling."""
         return 1.0
 
+    def weight(self, scale: StructureScale) -> float:
+        """The constant cη/2 of the prior in F, where c = r + ν."""
+        return 0.5 * self.strength * scale.n_rows * (1.0 + self.shrinkage)
+
     def check(self, n_tasks: int) -> None:
         """Raise an error if the parameters are not valid for this number of tasks."""
         return

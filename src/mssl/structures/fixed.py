@@ -10,7 +10,6 @@ import numpy as np
 from mssl._typing import Array
 from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import positive_definite_inverse
-from mssl.model.objective import prior_weight
 from mssl.structures.base import Coupled, Structure, StructureScale, StructureStep, symmetric
 
 
@@ -18,7 +17,7 @@ class FixedStructure(Structure):
     """A structure with a known Ω. Its share of F is ½ tr(Q ηΩ Qᵀ)."""
 
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
-        value = prior_weight(self.strength, scale.n_rows) * float(np.vdot(S, step.precision))
+        value = self.weight(scale) * float(np.vdot(S, step.precision))
         return StructureStep(step.precision, step.covariance, value)
 
 

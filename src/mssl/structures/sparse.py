@@ -13,7 +13,6 @@ from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
 from mssl.kernels import plain
-from mssl.model.objective import prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
@@ -136,10 +135,6 @@ class SparseGraph(Structure):
         if self.shrinkage > 0:
             S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
         return S
-
-    def weight(self, scale: StructureScale) -> float:
-        """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
-        return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
 
 @old_names(edges="edge_constraints")

@@ -15,7 +15,6 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl._validation import check_number, check_whole_number
-from mssl.model.objective import prior_weight
 from mssl.penalties import ClusterNorm, memberships
 from mssl.structures.base import Coupled, StructureScale, StructureStep
 
@@ -45,13 +44,11 @@ class _Spectral(Coupled):
         omega = self.spectrum(np.maximum(values, 0.0))
         precision, covariance = (vectors * omega) @ vectors.T, (vectors / omega) @ vectors.T
         precision, covariance = (precision + precision.T) / 2, (covariance + covariance.T) / 2
-        return StructureStep(
-            precision, covariance, prior_weight(self.strength) * float(np.maximum(values, 0.0) @ omega)
-        )
+        return StructureStep(precision, covariance, 0.5 * self.strength * float(np.maximum(values, 0.0) @ omega))
 
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         M = self._moment(S, scale)
-        value = prior_weight(self.strength) * float(np.vdot(M, step.precision))
+        value = 0.5 * self.strength * float(np.vdot(M, step.precision))
         return StructureStep(step.precision, step.covariance, value, max(value - self.best(M).value, 0.0))
 
     def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
