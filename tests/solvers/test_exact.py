@@ -20,7 +20,7 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.paper import PaperMSSL
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status
-from mssl.solvers.linear import solve_exactly, value_rounding
+from mssl.solvers.linear import solve_exactly
 from mssl.solvers.quadratic import MOST_UNKNOWNS, Quadratic, StepProblem, make_quadratic
 from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import Independent
@@ -235,7 +235,7 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
 def test_rounding_of_a_diagonal_below_zero_is_none():
     """Centred Grams of nearly constant features may have diagonals of −1e-17."""
     problem = Quadratic(np.diag([1.0, -1e-17])[None], np.ones((1, 2)), np.ones(1))
-    assert value_rounding(problem, np.ones((1, 2))) == pytest.approx(np.finfo(float).eps * (1 + problem.null_value))
+    assert problem.rounding(np.ones((1, 2))) == pytest.approx(np.finfo(float).eps * (1 + problem.null_value))
 
 
 def hostile(seed):

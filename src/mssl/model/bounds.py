@@ -79,16 +79,13 @@ class WeightBound:
 
         For least squares, ``values`` are the known losses of the tasks at W. The bound for a singular C uses them.
         """
-        if self.curved:
-            return self._curved(W, G)
-        if self.loss is None:
-            return np.inf
-        if self.certified:
-            return self._scaled(W, G, self.loss, values)
-        return relative_violation(G + self.penalty.subgradient(W, G), *self.loss.at_zero())
-
-    def _curved(self, W: Array, G: Array) -> float:
         penalty = self.penalty
+        if not self.curved:
+            if self.loss is None:
+                return np.inf
+            if self.certified:
+                return self._scaled(W, G, self.loss, values)
+            return relative_violation(G + penalty.subgradient(W, G), *self.loss.at_zero())
         if penalty.absent:
             return self.coupling.inverse_quadratic(G)
         clipped = penalty.clipped(-G)

@@ -109,7 +109,7 @@ class Dataset:
                 prepared = replace(prepared, base=base, design=prepared.design.without_rows(), data=None)
             self._known[key] = prepared
         known = self._known[key]
-        tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
+        tau = mean_of_settings(known.base, known.noise, settings)
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
             tau /= known.unit**2  # The user gives it in the targets' units.
         return replace(known, mean_variance=tau, settings=settings)

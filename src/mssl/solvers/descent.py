@@ -39,7 +39,7 @@ from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep
-from mssl.solvers.linear import preconditioners, solve_cg, value_rounding
+from mssl.solvers.linear import preconditioners, solve_cg
 from mssl.solvers.quadratic import INNER, MANY_FEATURES, SMALL, Problem, Quadratic, pays_in_sets
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
@@ -422,7 +422,7 @@ def solve_on_support(problem: Problem, W: Array, drops: int, max_iter: int) -> t
             candidates += [_up_to_the_first_zero(W, target, axis) for axis in (1, None)]
         values = [problem.value(candidate) for candidate in candidates]
         best = int(np.argmin(values))
-        if not values[best] < value or value_rounding(problem.loss, candidates[best]) > _NO_DIGITS * abs(value):
+        if not values[best] < value or problem.loss.rounding(candidates[best]) > _NO_DIGITS * abs(value):
             break
         W, value = candidates[best], values[best]
         if not np.any(crosses) or done >= max_iter:

@@ -199,7 +199,7 @@ def prepare(
     else:
         base = base if rows is None else rows.null_quadratic()
         fits = SingleFits(base, None, given, np.ones(K), np.ones(K), None)
-    tau = mean_of_settings(fits.base, fits.noise, settings) if K > 1 else 0.0
+    tau = mean_of_settings(fits.base, fits.noise, settings)
     return Prepared(**vars(fits), mean_variance=tau, settings=settings, design=design, data=data, rows=rows, unit=unit)
 
 
@@ -224,7 +224,9 @@ def build_design(data: TaskData, settings: Settings) -> Design:
 
 
 def mean_of_settings(base: Quadratic, noise: Array, settings: Settings) -> float:
-    """τ² by the settings: a cautious estimate ("auto"), an estimate (True), 0 (False) or a given number."""
+    """τ² by the settings: a cautious estimate ("auto"), an estimate (True), 0 (False or one task) or a given number."""
+    if base.n_tasks == 1:
+        return 0.0
     if isinstance(settings.shared_mean, str):
         return mean_variance(base, noise)
     if isinstance(settings.shared_mean, bool | np.bool_):

@@ -169,19 +169,25 @@ class GLMRows:
         return bracketed_newton(derivatives, start, longest=_LONGEST_MOVE, last=_LAST_STEP)
 
     def working(self, predictor: Array, eta: Array, *, observed: bool = False) -> tuple[Array, Array]:
-        """Weights c and targets z of the quadratic that agrees with the loss to second order at η."""
+        """Weights c and targets z of the quadratic that agrees with the loss to second order at η.
+
+        The curvature is the expected one or, if ``observed`` is True, that of the targets.
+        """
         curve = self.loss.observed_curvature if observed else self.loss.curvature
         c = self.weights * curve(self.y, eta)
         means = self.design.task_sums(c) / self.design.n_rows
         c = np.maximum(c, NEGLIGIBLE * self.design.per_task(np.where(means > 0, means, 1.0)))
         return c, predictor - self.weights * self.loss.gradient(self.y, eta) / c
 
-    def quadratic_at(self, predictor: Array, eta: Array) -> Quadratic:
-        """The quadratic at a point, with the expected curvature and noise precisions 1."""
-        return self.quadratic(*self.working(predictor, eta))
+    def quadratic_at(
+        self, predictor: Array, eta: Array, precisions: Array | None = None, *, observed: bool = False
+    ) -> Quadratic:
+        """The quadratic of :meth:`working`, for noise precisions that are 1 by default.
 
-    def quadratic(self, c: Array, z: Array) -> Quadratic:
-        """Weighted least squares. A row of weight 2 counts as two rows when the form of the loss is chosen."""
+        A row of weight 2 counts as two rows when the form of the quadratic is chosen.
+        """
+        c, z = self.working(predictor, eta, observed=observed)
+        c = c if precisions is None else self.design.per_task(precisions) * c
         n, limit = self.design.task_sums(self.weights), self.memory_limit
         return make_quadratic(self.design, c, z, intercept=self.intercept, memory_limit=limit, n_rows=n)
 
@@ -256,9 +262,8 @@ class GLMLoss:
 
     def model(self, point: Point, *, observed: bool) -> Quadratic:
         """The quadratic that agrees with the loss to second order at a point."""
-        rows = self.rows
-        c, z = rows.working(point.predictor, point.eta, observed=observed)
-        made = rows.quadratic(rows.design.per_task(self.precisions) * c, z).of_unknowns(self.unknowns)
+        made = self.rows.quadratic_at(point.predictor, point.eta, self.precisions, observed=observed)
+        made = made.of_unknowns(self.unknowns)
         if not made.by_rows:
             made = made.with_gradient(point.W, point.derivatives[0])  # the exact gradient
         self.reference = None if made.by_rows else made

@@ -38,7 +38,7 @@ from scipy import linalg
 from mssl._typing import Array, Index, Mask
 from mssl.data.factors import triangle
 from mssl.kernels import gram_products, plain, weight_system
-from mssl.model.bounds import Components, WeightBound
+from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.solvers.base import INNER_ITERATIONS, NEGLIGIBLE, PATIENCE, Status, WeightStep
@@ -77,7 +77,7 @@ def conjugate_gradient(problem: Problem, W0: Array, *, tol: float, max_iter: int
            [1., 2.]])
     """
     W, done = np.array(W0, dtype=float, order="C"), 0
-    loss, coupling, kept = problem.loss, problem.coupling, kept_inverses(problem.loss)
+    loss, coupling, kept = problem.loss, problem.coupling, problem.loss.inverses
     if kept is not None and coupling.inverse[0] is not None:
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear))
         done, gap = weight_system(tables, coupling.prior, W, plain(loss.product(W)), kept, float(tol), max_iter)
@@ -273,53 +273,6 @@ def solve_cg(
         rz, last = float(np.vdot(R, Z)), rz
         P = Z + (rz / last) * P
     return W, made
-
-
-def kept_inverses(loss: Quadratic) -> tuple[Array, Array] | None:
-    """The ridges and inverses of the compiled call's preconditioner, which are kept with the loss.
-
-    The compiled call solves problems with few tasks and few features, and with one Gram per task. For all others the
-    result is None.
-    """
-    K, d = loss.linear.shape
-    if K > SMALL or d > SMALL or loss.by_rows or (loss.is_shared and K > 1):
-        return None
-    kept: tuple[Array, Array] = loss.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
-    return kept
-
-
-def value_rounding(problem: Quadratic, W: Array) -> float:
-    """The rounding error of the loss at W; with Grams its terms can be much larger than the loss itself."""
-    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
-    if not problem.by_rows:
-        return EPS * (float(terms @ terms) + problem.null_value)
-    errors, values = EPS * terms, problem.task_values(W)
-    return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
-
-
-def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
-    r"""The part of a weight step's bound that rounding of the gradient alone may cause.
-
-    The gradient :math:`H_k w_k - q_k` has an error δ of about :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)` in unknown
-    directions. The bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is reliable
-    if it is larger than that. The bound for a singular C is a difference of values and has their rounding error.
-
-    Parameters
-    ----------
-    problem : Quadratic
-        The loss.
-    bound : WeightBound
-        The bound.
-    W : ndarray of shape (K, d)
-        The weights.
-    """
-    if bound.covariance is None:
-        return value_rounding(problem, W) if bound.scalable else 0.0
-    curvature = problem.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
-    sizes, linear = (np.abs(values).max(axis=1, initial=0.0) for values in (W, problem.linear))
-    errors = EPS * problem.n_features * (curvature * sizes + linear)
-    variances = bound.covariance.diagonal() + bound.coupling.inverse[1]
-    return 0.5 * float(errors**2 @ variances)
 
 
 def solve_exactly(step: Problem, *, tol: float) -> WeightStep | None:

@@ -261,6 +261,14 @@ class Quadratic:
         """The loss."""
         return float(self.task_values(W).sum())
 
+    def rounding(self, W: Array) -> float:
+        """The rounding error of the loss at W; with Grams its terms can be much larger than the loss itself."""
+        terms = np.vecdot(np.sqrt(np.maximum(self.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
+        if not self.by_rows:
+            return EPS * (float(terms @ terms) + self.null_value)
+        errors, values = EPS * terms, self.task_values(W)
+        return float(errors @ (np.sqrt(2.0 * values) + errors)) + EPS * float(values.sum())
+
     def fenchel(self, W: Array, scales: Array) -> Array:
         """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
         return quadratic_duality(self.task_values(W), np.vecdot(W, self.gradient(W)), scales)
@@ -311,6 +319,19 @@ class Quadratic:
         """Eigenvalues and eigenvectors of a common Gram."""
         values, vectors = np.linalg.eigh(self.gram[0])
         return np.maximum(values, 0.0), vectors
+
+    @property
+    def inverses(self) -> tuple[Array, Array] | None:
+        """The ridges and inverses of the compiled call's preconditioner, which solvers keep with the loss.
+
+        The compiled call solves problems with few tasks and few features, and with one Gram per task. For all others
+        the result is None.
+        """
+        K, d = self.linear.shape
+        if K > SMALL or d > SMALL or self.by_rows or (self.is_shared and K > 1):
+            return None
+        kept: tuple[Array, Array] = self.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
+        return kept
 
 
 def positive(totals: Array) -> Array:
@@ -481,6 +502,22 @@ class StepProblem(Generic[L]):
         """Gradient of loss and coupling."""
         return self.loss.gradient(W) + self.coupling.dot(W)
 
+    def rounding(self: StepProblem[Quadratic], W: Array) -> float:
+        r"""The part of the bound at W that rounding of the gradient alone may cause, for a penalty on single weights.
+
+        The gradient :math:`H_k w_k - q_k` has an error δ of about :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)` in unknown
+        directions. The bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is
+        reliable if it is larger than that. The bound for a singular C is a difference of values and has their rounding
+        error.
+        """
+        loss, (inverse, tau) = self.loss, self.coupling.inverse
+        if inverse is None:
+            return loss.rounding(W) if self.bound.scalable else 0.0
+        curvature = loss.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
+        sizes, linear = (np.abs(values).max(axis=1, initial=0.0) for values in (W, loss.linear))
+        errors = EPS * loss.n_features * (curvature * sizes + linear)
+        return 0.5 * float(errors**2 @ (inverse.diagonal() + tau))
+
     def value(self, W: Array) -> float:
         """Loss, coupling and penalty."""
         return self.loss.value(W) + self.coupling.value(W) + self.penalty.value(W)
@@ -540,6 +577,8 @@ class WeightProblem(Protocol):
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
+        if isinstance(self.penalty, EntrywisePenalty):
+            return self.penalty.convex
         return self.step(coupling).certificate.certified
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:

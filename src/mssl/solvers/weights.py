@@ -17,7 +17,7 @@ from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
-from mssl.solvers.linear import conjugate_gradient, kept_inverses, rounding_gap, solve_exactly, value_rounding
+from mssl.solvers.linear import conjugate_gradient, solve_exactly
 from mssl.solvers.proximal import accelerated, descend_composite
 from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Problem, Quadratic, StepProblem, WeightProblem
 
@@ -133,7 +133,7 @@ def _lost_digits(loss: Quadratic, W: Array) -> bool:
     """Whether the loss by Grams is inaccurate, because its terms are much larger than the loss itself."""
     if loss.by_rows:
         return False
-    rounding = value_rounding(loss, W)
+    rounding = loss.rounding(W)
     return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
 
 
@@ -181,8 +181,7 @@ class CoefficientProblem(WeightProblem):
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
             return TaskLoss(*tables, penalty.kernel, None)
-        kept = kept_inverses(loss)
-        return None if kept is None else TaskLoss(*tables, None, kept)
+        return None if loss.inverses is None else TaskLoss(*tables, None, loss.inverses)
 
     def step(self, coupling: Coupling) -> StepProblem[Any]:
         """The problem in the unknowns for a coupling of the weights."""
@@ -201,7 +200,7 @@ class CoefficientProblem(WeightProblem):
         loss = self.loss
         if not isinstance(loss, Quadratic) or loss.by_rows or not isinstance(self.penalty, EntrywisePenalty):
             return True
-        return not _lost_digits(loss, W) and rounding_gap(loss, self.step(coupling).bound, W) <= 0.1 * tol
+        return not _lost_digits(loss, W) and self.step(coupling).rounding(W) <= 0.1 * tol
 
     def related(self, W: Array) -> Array:
         """The weights themselves."""
@@ -224,7 +223,7 @@ class CoefficientProblem(WeightProblem):
 
     def _checked(self, step: WeightStep, problem: Problem, tol: float) -> WeightStep:
         """The same step with rounding added to its gap. If that is too much, the step is solved exactly if possible."""
-        loss, doubt = problem.loss, rounding_gap(problem.loss, problem.bound, step.W)
+        loss, doubt = problem.loss, problem.rounding(step.W)
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
         # Without a penalty, the gap for a singular C is a violation of the optimality condition and bounds nothing.
         bounded = self.penalised or problem.bound.covariance is not None
@@ -236,7 +235,7 @@ class CoefficientProblem(WeightProblem):
             better = solve_exactly(exact, tol=tol)
         elif lost and step.W.size <= MOST_UNKNOWNS and exact.loss.by_rows and problem.bound.certified:
             by_rows = descend_on_support(exact, step.W, tol=tol)
-            better = _doubted(by_rows, rounding_gap(exact.loss, exact.bound, by_rows.W), tol)
+            better = _doubted(by_rows, exact.rounding(by_rows.W), tol)
         if better is not None and not (bounded and better.gap > step.gap + doubt):
             return replace(better, n_iter=step.n_iter + better.n_iter)
         return _doubted(step, doubt, tol)
