@@ -290,7 +290,7 @@ class Loss(BaseEstimator, ABC):
     def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
         """Σ_i weight_i ℓ' and Σ_i weight_i ℓ'' for each task; the entries of task k begin at ``starts[k]``."""
         slopes, curves = self.derivatives(y, eta)
-        return _sums(weights * slopes, starts), _sums(weights * curves, starts)
+        return np.add.reduceat(weights * slopes, starts), np.add.reduceat(weights * curves, starts)
 
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array | None:
         """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) for each task, or None without a closed form.
@@ -497,7 +497,7 @@ class Gaussian(IdentityLink):
         return u * (0.5 * u + y)
 
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
-        return np.asarray(_sums(weights * (y - eta), starts) / _sums(weights, starts))
+        return np.asarray(np.add.reduceat(weights * (y - eta), starts) / np.add.reduceat(weights, starts))
 
     def deviance(self, y: Array, mean: Array) -> Array:
         return (y - mean) ** 2
@@ -593,7 +593,7 @@ class Bernoulli(Loss):
     def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
         p = 1.0 / (1.0 + _exp(-eta))
         weighted = weights * p
-        return _sums(weighted - weights * y, starts), _sums(weighted * (1.0 - p), starts)
+        return np.add.reduceat(weighted - weights * y, starts), np.add.reduceat(weighted * (1.0 - p), starts)
 
     def conjugate(self, y: Array, u: Array) -> Array:
         p = np.clip(u + y, 0.0, 1.0)
@@ -691,7 +691,7 @@ class Poisson(LogLink):
         return xlogy(mean, mean) - mean
 
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
-        return np.log(_sums(weights * y, starts)) - _log_sums(eta, weights, starts)
+        return np.log(np.add.reduceat(weights * y, starts)) - _log_sums(eta, weights, starts)
 
     def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y >= 0)
@@ -735,7 +735,7 @@ class Gamma(LogLink):
         return xlogy(slack, slack / y) - slack
 
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
-        return _log_sums(-eta, weights * y, starts) - np.log(_sums(weights, starts))
+        return _log_sums(-eta, weights * y, starts) - np.log(np.add.reduceat(weights, starts))
 
     def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y > 0)
@@ -764,15 +764,13 @@ def _log_average(logs: Array) -> Array:
     return np.asarray(top + np.log(np.exp(logs - top[..., None]) @ MASS))
 
 
-def _sums(values: Array, starts: Index) -> Array:
-    return np.asarray(np.add.reduceat(values, starts))
-
-
 def _log_sums(exponents: Array, weights: Array, starts: Index) -> Array:
     """Logarithm of Σ_i weight_i exp(exponent_i) for each task, without overflow."""
     largest = np.maximum.reduceat(exponents, starts)
     sizes = np.diff(starts, append=len(exponents))
-    return np.asarray(largest + np.log(_sums(weights * np.exp(exponents - np.repeat(largest, sizes)), starts)))
+    return np.asarray(
+        largest + np.log(np.add.reduceat(weights * np.exp(exponents - np.repeat(largest, sizes)), starts))
+    )
 
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Gaussian, Bernoulli, Poisson, Gamma)}

@@ -40,7 +40,8 @@ def _as_printed(estimator: MSSLEstimator, data: TaskShape, form: str) -> FitSpec
     structure.normalize, structure.shrinkage = False, 0.0
     penalty.alpha, penalty.ridge = paper.coef_penalty * penalty.alpha, paper.loss * penalty.ridge
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
-    return FitSpec(structure, penalty, estimator._loss(), settings_of(estimator, **literal), paper)
+    loss = estimator._loss()
+    return FitSpec(structure, penalty, loss, settings_of(estimator, loss, **literal), paper)
 
 
 @old_names()

@@ -152,6 +152,7 @@ class Penalty(BaseEstimator, ABC):
 
     separable = False
     convex = True
+    positive = False  # whether weights must be ≥ 0
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
@@ -170,7 +171,8 @@ class Penalty(BaseEstimator, ABC):
         curvatures : ndarray of shape (K, d)
             The second derivative of the loss in each weight at the start, for noise precisions 1.
         """
-        return EntrywisePenalty.of(self.thresholds(noise_precisions), curvatures.shape)
+        strengths = np.broadcast_to(self.thresholds(noise_precisions)[:, None], curvatures.shape)
+        return EntrywisePenalty(np.array(strengths, dtype=float), positive=self.positive)
 
     def thresholds(self, noise_precisions: Array) -> Array:
         """ℓ1 strength of each task, for separable penalties with equal strengths for all features."""
@@ -247,9 +249,6 @@ class L1(Penalty):
 
     def thresholds(self, noise_precisions: Array) -> Array:
         return self.alpha * np.sqrt(noise_precisions)
-
-    def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
-        return replace(super().entrywise(noise_precisions, curvatures), positive=self.positive)
 
     def norm(self, W: Array) -> float:
         return float(np.abs(W).sum())

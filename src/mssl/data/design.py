@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -514,7 +514,7 @@ def _divide_by_pooled_scale(stored: DenseBlocks | SparseBlocks, means: Array, ce
         sizes = np.add.reduceat(weights, stored.bounds[:-1])[:, None]
         dust = ROUNDING * np.abs(means) / factor
         flat = squares <= sizes * dust**2
-    if centred:
+    if centred and flat.any():
         stored.clear_constant(flat, dust)
     squares[flat] = 0.0
     variance = squares.sum(axis=0) / max(sizes.sum(), 1e-300)
@@ -523,6 +523,7 @@ def _divide_by_pooled_scale(stored: DenseBlocks | SparseBlocks, means: Array, ce
     return factor * relative
 
 
+@cache
 def default_memory_limit() -> int:
     """A quarter of the machine's memory, at most 2 GiB."""
     try:

@@ -24,7 +24,6 @@ from mssl.data.inputs import (
     CodedTasks,
     absent,
     as_given,
-    as_matrix,
     as_rows,
     as_table,
     feature_labels,
@@ -492,7 +491,7 @@ def read_features(
         given, shape = columns or _columns_of(X if is_frame(X) else as_given(X)), as_rows(X).shape
     else:  # Numbers may also be given as text.
         stacked = np.column_stack([numbers_of(column) for column in columns]) if columns else X
-        values = _numbers(as_matrix(stacked))
+        values = _numbers(stacked if sparse.issparse(stacked) else as_given(stacked))
         fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
         given, shape = _columns_of(values, names) if fits and not sparse.issparse(values) else [], values.shape
     if given:

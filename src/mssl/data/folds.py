@@ -227,7 +227,7 @@ def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, or
             cv = TaskKFold(n_splits)
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise refused("cv", cv, "give a number of folds, a splitter, or (train, test) index pairs")
-    if isinstance(cv, TaskSplitter) and cv._third != "tasks":
+    if isinstance(cv, TaskSplitter) and (order is None or cv._third != "tasks"):
         cv = cv.of_tasks(X, y, tasks, groups, order)
     elif hasattr(cv, "split"):
         cv = _in_time(cv, X, y, tasks, groups, order)
@@ -305,9 +305,6 @@ class TaskKFold(TaskSplitter):
     random_state: int | np.random.RandomState | None = 0
     task_column: Hashable = None
 
-    def _random(self) -> Any:
-        return check_random_state(self.random_state) if self.shuffle else None
-
     def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
         classes = class_rows(y, len(of_row))
         most = np.bincount(of_row, minlength=len(names)).max()
@@ -320,7 +317,8 @@ class TaskKFold(TaskSplitter):
             raise ParameterError(
                 f"n_splits is {self.n_splits}, the largest task has {most} rows; give at most {most} folds."
             )
-        return deal_rows(of_row, classes, self.n_splits, self._random())
+        random = check_random_state(self.random_state) if self.shuffle else None
+        return deal_rows(of_row, classes, self.n_splits, random)
 
 
 def deal_rows(
@@ -419,7 +417,8 @@ class TaskGroupKFold(TaskKFold):
     def _fold(self, names: Labels, of_row: Index, y: Given, groups: Given, order: Given) -> Index:
         classes = class_rows(y, len(of_row))
         code = np.arange(len(of_row)) if groups is None else rank_rows("groups", groups, len(of_row))
-        return deal_groups(code, of_row, classes, names, self.n_splits, self._random())
+        random = check_random_state(self.random_state) if self.shuffle else None
+        return deal_groups(code, of_row, classes, names, self.n_splits, random)
 
 
 def deal_groups(

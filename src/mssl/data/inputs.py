@@ -289,7 +289,7 @@ def feature_labels(names: Labels | None, n_features: int) -> Labels:
 
 def without_columns(X: Given, names: Sequence[Hashable]) -> Given:
     """Drop columns from a frame, ignoring names that it does not have; return anything else unchanged."""
-    if not is_frame(X):
+    if not names or not is_frame(X):  # A lazy frame would warn if its columns were read.
         return X
     present = [name for name in names if name in list(X.columns)]
     if not present:

@@ -300,20 +300,18 @@ def read_tasks(
             f"Tasks {listing(empty)} have no row with a target and a positive weight; drop these tasks "
             "or give them data."
         )
-    _warn_of_target(data)
+    if data.feature_names is not None and data.layout == "long" and not sparse.issparse(data.X):
+        _warn_of_target(data.X, data.y, data.feature_names)
     data = replace(data, encoder=features.encoder, dtype=features.dtype)
     return data.with_occasions(groups, order) if dated else data
 
 
-def _warn_of_target(data: TaskData) -> None:
+def _warn_of_target(X: Array, y: Array, names: Labels) -> None:
     """Warn if a column of a frame equals the target."""
-    names, y = data.feature_names, data.y
-    if names is None or data.layout != "long" or sparse.issparse(data.X):
-        return
     if len(y) < FEWEST or y.dtype.kind not in "biuf":
         return
-    alike = np.flatnonzero((data.X[:FEWEST] == y[:FEWEST, None]).all(axis=0))
-    same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
+    alike = np.flatnonzero((X[:FEWEST] == y[:FEWEST, None]).all(axis=0))
+    same = [names[j] for j in alike if np.array_equal(X[:, j], y)]
     if same and np.any(y != y[0]):
         warn(f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.")
 

@@ -15,7 +15,7 @@ from mssl._typing import Array, ArrayLike, BaseEstimator, CallbackSupportMixin, 
 from mssl._validation import refused, warn
 from mssl.data.encoding import read_features
 from mssl.data.hints import hint_at_tasks, warn_of_exposure
-from mssl.data.inputs import as_table, feature_labels, is_dask, listing, read_offset, take_columns
+from mssl.data.inputs import as_table, feature_labels, head, is_dask, listing, read_offset, take_columns
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import learn_transform
@@ -29,7 +29,7 @@ from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.features import FeatureBlocks, FeatureMap
 from mssl.features.maps import fit_maps, is_linear
 from mssl.graph.information import evidence_of
-from mssl.graph.task_graph import TaskGraph, partial_correlation
+from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss, resolve_loss
 from mssl.model.task_matrix import with_diagonal
 from mssl.solvers.alternation import FitResult, Record
@@ -72,10 +72,6 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
     def _part(self, name: str, value: Any) -> Any:
         """A parameter's value as a new object: a copy, or the object that a number or a word stands for."""
         return shallow_copy(value) if isinstance(value, BaseEstimator) else self._parts[name](value)
-
-    def _hold(self, name: str) -> None:
-        """Replace a parameter's value by a new object."""
-        setattr(self, name, self._part(name, getattr(self, name)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also the parameters of their parts, such as ``graph_penalty__shrinkage``.
@@ -162,29 +158,35 @@ class TaskEstimator(TaskParameters, TaskPredictor, CallbackSupportMixin, BaseEst
             X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
         )
         data = read_tasks(
-            features, y, sample_weight=sample_weight, y_numeric=self._numeric, empty_tasks=self._takes_empty_tasks
+            features,
+            y,
+            sample_weight=sample_weight,
+            y_numeric=self._numeric,
+            groups=groups,
+            order=order,
+            empty_tasks=self._takes_empty_tasks,
         )
         if tasks is None and self.task_column is None:
             hint_at_tasks(data)
-        self._remember_input(X, data, ignored_columns=ignored, has_offset=offset is not None)
+        self._remember_input(head(X, self.task_column), data, ignored_columns=ignored, has_offset=offset is not None)
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
-        return self._with_targets(data).with_occasions(groups, order)
+        return self._with_targets(data)
 
-    def _note_maps(self, data: TaskData, maps: FeatureBlocks | None) -> None:
-        """Remember the maps of the tasks' columns, if any, and the names of the features."""
+    def _note_maps(self, data: TaskData, maps: FeatureBlocks) -> None:
+        """Remember the maps of the tasks' columns and the names of their features."""
         names = feature_labels(data.feature_names, data.n_features)
-        self._note(maps=maps, features=names if maps is None else maps.get_feature_names_out(names))
+        self._note(maps=maps, features=maps.get_feature_names_out(names))
 
     def _with_targets(self, data: TaskData) -> TaskData:
         """Check the targets and transform them to the form that the loss needs."""
         check_targets(data, self._loss())
-        learned = None
-        if self.target_transform is not None:
-            if not self._loss().quadratic:
-                allowed = "only the Gaussian loss allows a transform of the targets"
-                raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
-            learned = learn_transform(self.target_transform, data)
+        if self.target_transform is None:
+            return data
+        if not self._loss().quadratic:
+            allowed = "only the Gaussian loss allows a transform of the targets"
+            raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
+        learned = learn_transform(self.target_transform, data)
         self._note(target=learned)
         return data if learned is None else replace(data, y=learned.forward(data.y))
 
@@ -301,6 +303,7 @@ class MultiTaskEstimator(TaskEstimator):
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
         evidence = evidence_of(prepared, result, spec.structure, data)
+        graph = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
         self._end(
             loss=spec.loss,
             coef=coef,
@@ -313,9 +316,9 @@ class MultiTaskEstimator(TaskEstimator):
             unseen_intercept=float(level.mean()),
             precision=spec.user_precision(prepared, result),
             covariance=covariance,
-            partial_correlation=partial_correlation(proper),
+            partial_correlation=with_diagonal(graph.weights, 1.0),
             residual_covariance=residual,
-            graph=TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence),
+            graph=graph,
             errors=spec.errors(prepared, result),
             result=result,
         )
@@ -331,10 +334,10 @@ class MultiTaskEstimator(TaskEstimator):
         training : ndarray of bool of shape (N,), optional
             The flat rows from which maps may learn; all rows by default.
         """
-        maps = None if is_linear(self.features) else fit_maps(self.features, data, training)
-        self._note_maps(data, maps)
-        if maps is None:
+        if is_linear(self.features):
             return data
+        maps = fit_maps(self.features, data, training)
+        self._note_maps(data, maps)
         return replace(data, X=maps.map_rows(data.X), feature_names=self.features_, n_columns=data.n_features)
 
     @all_or_nothing
@@ -372,7 +375,8 @@ class MultiTaskEstimator(TaskEstimator):
         spec = self.to_spec(data)
         gaps = spec.has_gaps(data)
         spec.check(data, gaps=gaps)
-        spec.warn_if_ordinary(data)
+        if spec.structure.relates == "residual":
+            spec.warn_if_ordinary(data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from mssl._typing import Array, ArrayLike, BaseEstimator, Given
-from mssl.data.inputs import as_table, dense
+from mssl.data.inputs import as_table, dense, head
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.effects import place_of
 from mssl.estimators.prediction import MeanPredictor
@@ -38,7 +38,7 @@ class _Baseline(MeanPredictor, BaseEstimator):
         """
         X = as_table(X)
         data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
-        self._remember_input(X, data)
+        self._remember_input(head(X, self.task_column), data)
         self._end(loss=Gaussian(), coef=self._learn(data), intercept=np.zeros(data.n_tasks, data.dtype))
         return self
 

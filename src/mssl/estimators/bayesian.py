@@ -130,7 +130,8 @@ class BayesianEstimator(TaskEstimator):
 
             progress.stage("candidates judged by folds" if folds else "fits", 0)
             ensemble = choose(data, features, options, loss, folds, report, record, free_intercepts=both)
-        self._note_maps(data, ensemble.maps)
+        if ensemble.maps is not None:
+            self._note_maps(data, ensemble.maps)
         evidence = None
         if np.all(data.n_rows > 0):  # The tests of relations need rows of every task.
             with suppress(MSSLError), warnings.catch_warnings():  # Only the tests use the fits that may warn.
@@ -213,9 +214,10 @@ class BayesianEstimator(TaskEstimator):
             W, level, variances = fit.weights()
             W, new, level, new_level = W[:-1], W[-1], level[:-1], level[-1]
             T, R = fit.task_covariances()
+            edf = np.append(fit.edf, [task.edf for task in fit.joined])
             wide = [np.pad(part, [(0, 0), more]) for part in (W, variances + W**2)]
             own = [np.pad(part, more) for part in (new, fit.relevance())]
-            parts.append([*wide, *own, level, new_level, fit.all_edf(), T, member.calibration.spread**2 * R])
+            parts.append([*wide, *own, level, new_level, edf, T, member.calibration.spread**2 * R])
         averages = (np.tensordot(ensemble.weights, part, 1) for part in zip(*parts, strict=True))
         coef, square, mean, relevance, level, mean_level, edf, covariance, residual = averages
         coef, level = typed(coef, level, dtype)

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
+from sklearn.utils.validation import validate_data
 
 from mssl._renamed import tell_new_name
 from mssl._typing import Array, Labels, TaskMatrix
+from mssl.data.columns import column_quantiles
+from mssl.data.inputs import feature_labels
+from mssl.data.layouts import TaskData
 from mssl.graph.task_graph import TaskGraph
 from mssl.graph.tests import Later
 from mssl.losses import Loss
@@ -311,6 +315,25 @@ class FittedAttributes:
         """Standard deviations of the noise, the roots of ``noise_variance_``; deprecated."""
         tell_new_name("noise_", type(self).__name__, "`noise_variance_`, its square")
         return np.sqrt(self.noise_variance_)
+
+    def _remember_input(self, columns: Any, data: TaskData, **known: Any) -> None:
+        """Begin a fit's input: the tasks, the columns, their encoder, and other facts, for checks of later calls.
+
+        ``columns`` is an empty X with the columns of the input. It is None if the data are moments of chunks in the
+        long layout.
+        """
+        features = feature_labels(data.feature_names, data.n_features)
+        layout, quantiles = ("long", None) if columns is None else (data.layout, column_quantiles(data.X))
+        self._reading = Input(layout, data.tasks, features, encoder=data.encoder, column_quantiles=quantiles, **known)
+        if columns is None:
+            self.n_features_in_ = data.n_features
+            vars(self).pop("feature_names_in_", None)
+            if data.feature_names is not None:
+                self.feature_names_in_ = data.feature_names
+        elif data.layout == "aligned":
+            self.n_features_in_ = data.n_features if data.encoder is None else len(data.encoder.columns)
+        else:
+            validate_data(self, columns, skip_check_array=True)
 
     def _note(self, **known: Any) -> None:
         """Store facts about the input."""

@@ -96,7 +96,8 @@ class MSSLEstimator(MultiTaskEstimator):
             mean = False
         no_graph = learned.alpha == np.inf and learned.on == "coef"
         structure = OneRidge(learned.coupling) if no_graph else learned
-        return FitSpec(structure, penalty, self._loss(), settings_of(self, shared_mean=mean), screens=screens)
+        loss = self._loss()
+        return FitSpec(structure, penalty, loss, settings_of(self, loss, shared_mean=mean), screens=screens)
 
     def _learned(self, data: TaskShape) -> tuple[SparsePrecision, ElasticNet, bool]:
         """The sparse precision, the penalty, and whether a test may remove edges that chance explains."""
@@ -247,7 +248,7 @@ class MSSLRegressor(OccasionPredictor, FromMoments, MSSLEstimator):
         return filled
 
     def _loss(self) -> Loss:
-        loss = super()._loss()
+        loss = resolve_loss(self.loss)
         if loss.labels:
             allowed = "a regressor takes 'gaussian', 'poisson', 'gamma', or another Loss"
             raise refused("loss", self.loss, allowed, "Use mssl.MSSLClassifier for two classes.")
@@ -335,7 +336,8 @@ class GLMEstimator(MultiTaskEstimator):
                 "ten times the size, or use structure=Independent(…)."
             )
             raise refused("penalty_factor", self.penalty_factor, allowed, remedy)
-        return FitSpec(structure, penalty, self._loss(), settings_of(self, penalty_factor=factors))
+        loss = self._loss()
+        return FitSpec(structure, penalty, loss, settings_of(self, loss, penalty_factor=factors))
 
 
 @old_names(noise=noise_of_loss)

@@ -13,13 +13,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, ArrayLike, ClassifierMixin, ClassWeight, Given, Index, Labels, RegressorMixin
 from mssl._validation import check_choice, refused, warn
-from mssl.data.columns import column_quantiles
 from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import Features, read_features
 from mssl.data.inputs import (
     CodedTasks,
     as_table,
-    feature_labels,
     head,
     is_dask,
     is_frame,
@@ -34,7 +32,7 @@ from mssl.data.inputs import (
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform, two_classes
 from mssl.estimators.effects import ColumnEffects
-from mssl.estimators.fitted import Input, of_version_2
+from mssl.estimators.fitted import of_version_2
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.losses import MASS, NODES, Bernoulli, Forecast, Loss
 from mssl.metrics import deviance_score, scored_targets, task_means
@@ -88,26 +86,6 @@ class TaskPredictor(ColumnEffects):
     """Base class of all estimators, which computes their linear predictors."""
 
     task_column: Hashable | None
-
-    def _remember_input(self, X: Any, data: TaskData, **known: Any) -> None:
-        """Begin a fit's input: the tasks, the columns, their encoder, and other facts, for checks of later calls.
-
-        X is None if the data are moments of chunks in the long layout.
-        """
-        features = feature_labels(data.feature_names, data.n_features)
-        self._reading = Input(data.layout, data.tasks, features, encoder=data.encoder, **known)
-        if X is None:
-            self._note(layout="long")
-            self.n_features_in_ = data.n_features
-            vars(self).pop("feature_names_in_", None)
-            if data.feature_names is not None:
-                self.feature_names_in_ = data.feature_names
-            return
-        self._note(column_quantiles=column_quantiles(data.X))
-        if data.layout == "aligned":
-            self.n_features_in_ = data.n_features if data.encoder is None else len(data.encoder.columns)
-        else:
-            validate_data(self, head(X, self.task_column), skip_check_array=True)
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,7 @@ class FitSpec(NamedTuple):
     def ridge_alone(self) -> bool:
         """Whether the penalty is a ridge or none."""
         penalty = self.penalty
-        signs = getattr(penalty, "positive", False)
-        return bool(penalty.separable and not penalty.thresholds(np.ones(1)).any() and not signs)
+        return bool(penalty.separable and not penalty.thresholds(np.ones(1)).any() and not penalty.positive)
 
     def has_gaps(self, data: TaskData) -> bool:
         """Whether the graph relates residuals and some targets of an (n, K) table are missing."""
@@ -145,15 +144,14 @@ class FitSpec(NamedTuple):
         return fit_prepared(prepared, structure, self.penalty, warm=warm, origin=origin, monitor=monitor)
 
     def warn_if_ordinary(self, data: TaskData) -> None:
-        """Warn if r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
+        """Warn if a graph of residuals is all that is learned: the weights are those of ordinary least squares."""
         profits = not self.ridge_alone or self.penalty.ridges(np.ones(1)).any()
-        if self.structure.relates != "residual" or profits or not data.shared or data.n_tasks == 1:
-            return
-        warn(
-            "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
-            "weights are those of ordinary least squares for every graph, so only the graph is learned. Give "
-            "coef_penalty > 0 for weights that profit from the graph."
-        )
+        if data.shared and data.n_tasks > 1 and not profits:
+            warn(
+                "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): "
+                "the weights are those of ordinary least squares for every graph, so only the graph is learned. Give "
+                "coef_penalty > 0 for weights that profit from the graph."
+            )
 
     def warn_of_end(self, result: FitResult) -> None:
         """Warn that a fit ended before its certificate was within the tolerance, and name remedies."""
@@ -264,10 +262,10 @@ class FitSpec(NamedTuple):
         return LaterErrors(kept, scale, prior, problem.ridge, prepared.unit / prepared.design.scales, others)
 
 
-def settings_of(estimator: Any, **changes: Any) -> Settings:
-    """Collect the settings from an estimator's parameters."""
+def settings_of(estimator: Any, loss: Loss, **changes: Any) -> Settings:
+    """Collect the settings from an estimator's parameters and from its loss."""
     given = {name: getattr(estimator, name) for name in ("shared_mean", "fit_intercept", "tol", "max_iter")}
-    given |= {"noise": estimator._loss().noise_variance, "scale_features": are_scaled(estimator.features)}
+    given |= {"noise": loss.noise_variance, "scale_features": are_scaled(estimator.features)}
     solver = estimator._part("solver", estimator.solver)
     given |= {"solver": solver.name, "n_starts": solver.n_starts, "memory_limit": solver.memory_limit}
     return Settings(**(given | changes))

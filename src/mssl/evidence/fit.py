@@ -314,10 +314,6 @@ class EvidenceFit:
         # The noise of a task is estimated from its own rows and from a prior worth ν_n rows of the other tasks.
         return max(float(free[task]) + min(NOISE_PRIOR, total), 1.0)
 
-    def all_edf(self) -> Array:
-        """Return the effective degrees of freedom of each task's weights, joined tasks included."""
-        return np.append(self.edf, [task.edf for task in self.joined])
-
     def weights(self) -> tuple[Array, Array, Array]:
         """Return coefficients and intercepts in the user's units, and the variances of the coefficients.
 

@@ -143,7 +143,7 @@ def regularization_path(
     template = clone(template)
     data = template._map_features(template._read(X, y, tasks, sample_weight))
     whole = Dataset(data)
-    template._hold("graph_penalty")
+    template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
     further = {
         "prior_strength": couplings,
         "graph_penalty__variance_floor": variance_floors,

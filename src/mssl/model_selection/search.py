@@ -134,7 +134,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
             if vars(template).get(name, part) is None:
                 setattr(template, name, part())
         if hasattr(template, "graph_penalty"):
-            template._hold("graph_penalty")
+            template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
         return template
 
     @property
