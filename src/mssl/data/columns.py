@@ -58,16 +58,16 @@ def effective_columns(data: TaskData, enough: int) -> int:
     >>> effective_columns(TaskData.from_list([X[:2], X[2:]], [[0, 1], [1, 2]]), 3)
     1
     """
-    c = data.row_weights
-    total = data.weight_sums()
+    c, task, K = data.row_weights, data.task_of_row, data.n_tasks
+    total = np.bincount(task, c, K)
     total, basis = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
     for j in range(data.n_features if data.n_columns is None else data.n_columns):
         x = data.X[:, [j]]
         x = np.ravel(dense(x)).astype(float)
-        x = np.tile(x, data.n_tasks) if data.shared else x
+        x = np.tile(x, K) if data.shared else x
         x = x / (np.abs(x).max(initial=0.0) or 1.0)
         for _ in range(2):  # The second pass removes the rounding error of the first.
-            x = x - np.repeat(data.task_sums(c * x) / total, data.n_rows)
+            x = x - (np.bincount(task, c * x, K) / total)[task]
         x = np.sqrt(c) * x
         size = float(np.linalg.norm(x))
         left = x - (basis @ x) @ basis

@@ -19,7 +19,6 @@ same methods.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import isqrt
@@ -74,7 +73,7 @@ class DenseBlocks:
             return blocks, means
         totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
         # Each stack fits the cache, and is transposed, averaged and centred before the next one is read.
-        for tasks, stack in blocks.stacks():
+        for tasks, stack in blocks.stacks:
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, d)
             # Larger steps have strides so long that every number misses the cache.
@@ -89,23 +88,21 @@ class DenseBlocks:
                     np.subtract(stack, _means(stack, table, totals[tasks])[:, :, None], out=stack)
         return blocks, means
 
-    def stacks(self) -> Iterator[tuple[slice, Array]]:
-        """Yield runs of tasks with equally many rows as (tasks, d, n) stacks of about the chunk size at most."""
-        for tasks, n in self._runs:
-            stack = self.buffer[self.d * self.bounds[tasks.start] : self.d * self.bounds[tasks.stop]]
-            yield tasks, stack.reshape(tasks.stop - tasks.start, self.d, n)
-
     @cached_property
-    def _runs(self) -> list[tuple[slice, int]]:
-        """The tasks of each stack and their number of rows."""
-        n, start, runs = np.diff(self.bounds), 0, []
+    def stacks(self) -> list[tuple[slice, Array]]:
+        """Runs of tasks with equally many rows, as (tasks, d, n) stacks of about the chunk size at most."""
+        n, start, stacks = np.diff(self.bounds), 0, []
         while start < len(n):
             window = n[start : start + max(1, int(_CHUNK // max(1, self.d * n[start])))]
             changes = np.flatnonzero(window != n[start])
             stop = start + (int(changes[0]) if len(changes) else len(window))
-            runs.append((slice(start, stop), int(n[start])))
+            stack = self.buffer[self.d * self.bounds[start] : self.d * self.bounds[stop]]
+            stacks.append((slice(start, stop), stack.reshape(stop - start, self.d, n[start])))
             start = stop
-        return runs
+        return stacks
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "stacks"}
 
     def _table(self, values: Array, tasks: slice) -> Array:
         """The entries of flat vectors, ([T] N), that belong to the rows of a stack: (tasks, T, n)."""
@@ -114,18 +111,18 @@ class DenseBlocks:
 
     def divide(self, scales: Array) -> None:
         if np.any(scales != 1):
-            for _, stack in self.stacks():
+            for _, stack in self.stacks:
                 np.divide(stack, scales[:, None], out=stack)
 
     def largest(self) -> Array:
         # Reducing over tasks first and over rows afterwards is three times as fast as reducing over both at once.
-        ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.stacks()]
+        ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.stacks]
         return np.max(ends, axis=(0, 1))
 
     def squares_about(self, means: Array, c: Array) -> Array:
         """Σ_i c_i (a_ij − mean_j)² per task and vector of weights: ([T] N) → (K T, d)."""
         parts = []
-        for tasks, stack in self.stacks():
+        for tasks, stack in self.stacks:
             part = stack - means[tasks, :, None] if np.any(means[tasks]) else stack
             table = self._table(c, tasks)
             sums = np.vecdot(part, part)[:, None] * table[:, :, :1] if _are_even(table) else table @ (part**2).mT
@@ -142,11 +139,11 @@ class DenseBlocks:
     def dot(self, W: Array) -> Array:
         """a_i · w for each task's rows and each of its T vectors of weights: (K T, d) → (N T,)."""
         W = W.reshape(len(self.bounds) - 1, -1, self.d)
-        return np.concatenate([np.matmul(W[tasks], stack).ravel() for tasks, stack in self.stacks()])
+        return np.concatenate([np.matmul(W[tasks], stack).ravel() for tasks, stack in self.stacks])
 
     def transposed(self, r: Array) -> Array:
         """Σ_i r_i a_i for each task and each of T flat vectors: ([T] N) → (K T, d)."""
-        sums = [np.matmul(self._table(r, tasks), stack.mT) for tasks, stack in self.stacks()]
+        sums = [np.matmul(self._table(r, tasks), stack.mT) for tasks, stack in self.stacks]
         return np.concatenate([part.reshape(-1, self.d) for part in sums])
 
     def gram(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
@@ -167,11 +164,10 @@ class DenseBlocks:
                 out[tasks] *= weights[:, :, :1]
             sums[tasks], products[tasks] = (np.matmul(table, stack.mT)[:, 0] for table in (weights, values))
 
-        groups = list(self.stacks())
         if self.buffer.size * self.d >= _LARGE:
-            spread(fill, groups)
+            spread(fill, self.stacks)
         else:
-            for group in groups:
+            for group in self.stacks:
                 fill(group)
         return out, sums, products
 

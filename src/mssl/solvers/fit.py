@@ -214,12 +214,14 @@ def build_design(data: TaskData, settings: Settings) -> Design:
         problem = "Feature {} varies by up to {:.2g} and is not scaled (features=Linear(scale=False))"
         remedy = "Use features='linear', or give the feature in other units and adapt the penalties."
         check_sizes(design.stored.largest(), _FOURTH_POWERS, problem, remedy)
-    factors, given = np.ones(data.n_features), settings.penalty_factor
-    if given:
-        check_array("penalty_factor", given, (None,), low=0)
-        if len(given) > data.n_features:
-            raise refused("penalty_factor", f"{len(given)} numbers", f"give at most {data.n_features}, one per feature")
-        factors[: len(given)] = np.maximum(given, _FREE)
+    given = settings.penalty_factor
+    if not given:
+        return design
+    check_array("penalty_factor", given, (None,), low=0)
+    if len(given) > data.n_features:
+        raise refused("penalty_factor", f"{len(given)} numbers", f"give at most {data.n_features}, one per feature")
+    factors = np.ones(data.n_features)
+    factors[: len(given)] = np.maximum(given, _FREE)
     return design.dearer(factors)
 
 
