@@ -29,7 +29,6 @@ from mssl.solvers.fit import (
     diagonal_lambda_max,
     fit_prepared,
     prepare,
-    start_lambda_max,
     without_chance_edges,
 )
 from mssl.solvers.glm import GLMLoss
@@ -204,7 +203,7 @@ class FitSpec(NamedTuple):
             stationary = diagonal_lambda_max(prepared, structure, penalty)
             ladder = [multiple * stationary for multiple in _ABOVE]
         else:
-            ladder = list(start_lambda_max(prepared, structure, penalty) * _HALVINGS)
+            ladder = list(diagonal_lambda_max(prepared, structure, penalty, accurate=False) * _HALVINGS)
         if ladder[0] == 0:
             return 0.0
         has_edges = _edge_finder(prepared, structure, penalty)

@@ -52,9 +52,6 @@ class GlassoStatus(StrEnum):
     STALLED = "stalled"
 
 
-_CONVERGED = GlassoStatus.CONVERGED
-
-
 @dataclass(frozen=True, eq=False)
 class GraphicalLassoResult:
     """A precision matrix with its inverse and its certificate.
@@ -231,7 +228,7 @@ def graphical_lasso(
     if warm_start is not None:
         warm_start = warm_start.of_type(np.float64)
     result = solve(problem, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
-    if result.status is not _CONVERGED and result.gap > ROUNDING * len(problem.S):
+    if result.status is not GlassoStatus.CONVERGED and result.gap > ROUNDING * len(problem.S):
         _warn(result, tol, max_iter, solver)
     return result.of_type(np.float32) if getattr(S, "dtype", None) == np.float32 else result
 
@@ -275,11 +272,11 @@ def solve(
             if result.status is GlassoStatus.MAX_ITER and max_iter >= PATIENCE:
                 # ADMM has the rate 1 − 1/κ. The condition number κ of the precision is in the thousands if λ is small.
                 ended = _descend(problem, tol, max_iter, None, digits)
-                if ended.status is _CONVERGED:
+                if ended.status is GlassoStatus.CONVERGED:
                     result = replace(ended, n_iter=result.n_iter + ended.n_iter)
         else:
             result = _descend(problem, tol, max_iter, warm_start, digits)
-            if result.status is not _CONVERGED:
+            if result.status is not GlassoStatus.CONVERGED:
                 stalled = replace(result, status=GlassoStatus.STALLED)
                 within = result.gap <= ROUNDING * p
                 result = stalled if within else _alternate(problem, result, tol, max_iter, PATIENCE)
@@ -393,7 +390,7 @@ def _descend(
         limit = left if last else min(PATIENCE, left)
         found = _compiled(problem._replace(alpha=times * alpha), tol, limit, warm, digits)
         sweeps += found.n_iter
-        if last or found.status is not _CONVERGED or sweeps >= max_iter:
+        if last or found.status is not GlassoStatus.CONVERGED or sweeps >= max_iter:
             return replace(found if last else result, n_iter=sweeps)
         warm, times = (found.precision, np.asarray(found.dual)), max(0.1 * times, 1.0)
 
@@ -408,7 +405,7 @@ def _compiled(
         raise _no_variance(int(gap))
     if gap == np.inf:
         return replace(_diagonal(problem), n_iter=int(sweeps), components=labels)
-    status = _CONVERGED if ended == kernels.DONE else GlassoStatus.MAX_ITER
+    status = GlassoStatus.CONVERGED if ended == kernels.DONE else GlassoStatus.MAX_ITER
     bounds = (gap, objective, status, int(sweeps), labels, log_determinant)
     return GraphicalLassoResult(answers[0], answers[1], *bounds, answers[2])
 
@@ -462,7 +459,7 @@ def _alternate(
         raise DataError(UNBOUNDED)
     status = GlassoStatus.MAX_ITER
     if best.gap <= goal(best):
-        status = _CONVERGED
+        status = GlassoStatus.CONVERGED
     elif done < max_iter or best.gap <= ROUNDING * p:
         status = GlassoStatus.STALLED
     return GraphicalLassoResult(

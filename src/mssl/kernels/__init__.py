@@ -252,7 +252,7 @@ def group_descent(
 
 @dataclass(frozen=True, eq=False)
 class TaskLoss:
-    """Least squares of few tasks on Grams, for whole fits; its arrays are checked once.
+    """Least squares of few tasks on Grams, for whole fits.
 
     Attributes
     ----------
@@ -273,7 +273,8 @@ class TaskLoss:
     penalty: PenaltyArrays | None
     kept: tuple[Array, Array] | None
 
-    def __post_init__(self) -> None:
+    def passed(self, max_inner: int) -> Record:
+        """The loss as a C struct, with the limit of iterations of a weight step."""
         (K, d), H, kept = self.q.shape, self.H, self.kept
         if self.penalty is not None and self.penalty[0] != ABSOLUTE:
             raise TypeError(f"whole fits take penalties of code {ABSOLUTE}, not {self.penalty[0]}.")
@@ -283,13 +284,9 @@ class TaskLoss:
             raise TypeError(f"whole fits got arrays of shapes {H.shape} and {self.scale.shape} for {K} tasks.")
         if kept is not None and (kept[0].shape, kept[1].shape) != ((K,), (K, d, d)):
             raise TypeError(f"whole fits got a preconditioner of shapes {kept[0].shape} and {kept[1].shape}.")
-        self.passed(1)
-
-    def passed(self, max_inner: int) -> Record:
-        """The loss as a C struct, with the limit of iterations of a weight step."""
-        penalty = None if self.penalty is None else _penalty(self.penalty, self.q.size)
-        arrays = (self.H, self.scale, self.q, penalty, *(self.kept or (None, None)))
-        return record("mssl_task_loss", *self.q.shape, len(self.H), max_inner, *arrays, self.null)
+        penalty = None if self.penalty is None else _penalty(self.penalty, K * d)
+        arrays = (H, self.scale, self.q, penalty, *(kept or (None, None)))
+        return record("mssl_task_loss", K, d, len(H), max_inner, *arrays, self.null)
 
 
 class FitRounds:

@@ -112,7 +112,8 @@ def evaluate(
     moment = structure.moment(Q - mean, scale, coupling.rho)
     step = structure.certify(moment, step, scale)
     total = structure.strength * float(step.precision.sum())
-    share = mean_share(mean, coupling.mean_variance, total, structure.normalised_rows(scale))
+    n_rows = scale.n_rows if structure.learned and structure.normalised else 0
+    share = mean_share(mean, coupling.mean_variance, total, n_rows)
     return Point(W, step, coupling, Q, moment, mean, loss, loss + step.value + share)
 
 
@@ -210,12 +211,3 @@ def lambda_max(moment: Array, edge_prices: Array) -> float:
     """
     counted = (edge_prices > 0) & np.isfinite(edge_prices) & ~np.eye(len(moment), dtype=bool)
     return float((np.abs(moment[counted]) / edge_prices[counted]).max(initial=0.0))
-
-
-def gamma_max(gradient: Array, noise_precisions: Array) -> float:
-    r"""Smallest γ at which all weights vanish for every Ω (p-MSSL).
-
-    :math:`\gamma_{\max} = \max_{jk} |\nabla_{jk}| / \sqrt{s_k}` with the gradient of the loss at W = 0 and the best
-    intercepts.
-    """
-    return float(np.max(np.abs(gradient) / np.sqrt(noise_precisions)[:, None], initial=0.0))

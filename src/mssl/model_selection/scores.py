@@ -51,7 +51,7 @@ from mssl.judge.parallel import Workers
 from mssl.metrics import area_under_curve, conditional_score, task_means
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, fit_prepared, mean_of_settings, prepare, start_lambda_max
+from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, mean_of_settings, prepare
 
 if TYPE_CHECKING:
     from mssl.estimators.base import MultiTaskEstimator
@@ -234,7 +234,7 @@ def graph_limit(source: Dataset, model: MultiTaskEstimator) -> float:
     prepared = source.prepared(spec)
     if not spec.structure.starts_diagonal:
         return spec.graph_penalty_limit(prepared) or 1.0
-    return start_lambda_max(prepared, spec.structure, spec.penalty)
+    return diagonal_lambda_max(prepared, spec.structure, spec.penalty, accurate=False)
 
 
 def grid_values(values: Any, name: str) -> list[Any]:

@@ -69,7 +69,7 @@ from mssl.model.task_matrix import entries_at
 from mssl.model_selection.scores import Dataset, Params, follow, graph_limit
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.base import numeric
-from mssl.structures.copula import CORRELATIONS, row_moment
+from mssl.structures.sparse import CORRELATIONS, row_moment
 
 _LOG = logging.getLogger("mssl")
 # Tolerance (relative gap) of a subsample's graphical lasso: a smaller one takes more time and changes only edges with a

@@ -25,7 +25,6 @@ from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
 from mssl.kernels.threads import threads_for
 from mssl.losses import Gaussian, Loss
-from mssl.model.objective import gamma_max
 from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import Alternation, FitResult, Record
@@ -151,7 +150,11 @@ class Prepared(SingleFits):
         return 0.0 if structure.relates == "residual" else self.mean_variance
 
     def gamma_max(self, structure: Structure | None = None) -> float:
-        """The smallest ℓ1 penalty at which all weights vanish. For residuals, Ω is taken to be diagonal."""
+        r"""The smallest ℓ1 penalty γ at which all weights vanish for every Ω. For residuals, Ω is taken to be diagonal.
+
+        It is the largest :math:`|\nabla_{jk}| / \sqrt{s_k}`, with the gradient of the loss at W = 0 and the best
+        intercepts.
+        """
         s = 1.0 / self.noise
         if structure is not None and structure.relates == "residual":
             problem = self.problem(L1(1.0), "residual")
@@ -159,9 +162,11 @@ class Prepared(SingleFits):
             v = np.sum(problem.Y**2, axis=1) / problem.weight
             diagonal = structure.diagonal(StructureScale(problem.weight, np.where(v > 0, v, np.inf), self.sampling))
             # A task without variation has zero weights at any γ.
-            return gamma_max((structure.strength * diagonal + problem.extra)[:, None] * problem.linear, s)
-        loss = self.base.scaled(s) if self.rows is None else GLMLoss(self.rows, s)
-        return gamma_max(loss.at_zero()[0], s)
+            gradient = (structure.strength * diagonal + problem.extra)[:, None] * problem.linear
+        else:
+            loss = self.base.scaled(s) if self.rows is None else GLMLoss(self.rows, s)
+            gradient = loss.at_zero()[0]
+        return float(np.max(np.abs(gradient) / np.sqrt(s)[:, None], initial=0.0))
 
 
 def prepare(
@@ -312,33 +317,27 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     return diagonal_start(problem, structure, scale, W, tau, lower, max_inner)
 
 
-def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
-    """λ_max, the smallest λ at which the diagonal fixed point is stationary. A fit with an empty graph gives it."""
-    empty = clone(structure).set_params(alpha=_FORBIDDING)
-    tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
-    result = fit_prepared(tight, empty, penalty)
-    return _lambda_max(prepared, structure, penalty, result.scale, result.W, result.structure)
+def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty, *, accurate: bool = True) -> float:
+    """λ_max, the smallest λ at which the diagonal fixed point is stationary. A fit with an empty graph gives it.
 
-
-def start_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
-    """An estimate of λ_max by one weight step. It uses the best weights for the first Ω."""
-    return _lambda_max(prepared, structure, penalty, *_first_weights(prepared, structure, penalty))
-
-
-def _lambda_max(
-    prepared: Prepared, structure: Structure, penalty: Penalty, scale: StructureScale, W: Array, step: StructureStep
-) -> float:
-    """The λ below which an empty graph gets its first edge, for given weights."""
-    coupling = structure.couple(step, prepared.mean_of(structure))
-    Q = prepared.problem(penalty, structure.relates).related(W)
+    If ``accurate`` is False, it is an estimate by one weight step, with the best weights for the first Ω.
+    """
+    problem = prepared.problem(penalty, structure.relates)
+    if accurate:
+        empty = clone(structure).set_params(alpha=_FORBIDDING)
+        tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
+        result = fit_prepared(tight, empty, penalty, problem=problem)
+        scale, W, step = result.scale, result.W, result.structure
+    else:
+        scale, W, step = _first_weights(prepared, structure, problem)
+    coupling, Q = structure.couple(step, prepared.mean_of(structure)), problem.related(W)
     return structure.lambda_max(structure.moment(Q - coupling.mean(Q), scale, coupling.rho), scale)
 
 
 def _first_weights(
-    prepared: Prepared, structure: Structure, penalty: Penalty
+    prepared: Prepared, structure: Structure, problem: WeightProblem
 ) -> tuple[StructureScale, Array, StructureStep]:
     """The best weights for the first Ω."""
-    problem = prepared.problem(penalty, structure.relates)
     scale, W = start(prepared, structure, problem)
     step = structure.initial(scale)
     coupling = structure.couple(step, prepared.mean_of(structure))
@@ -365,7 +364,7 @@ def without_chance_edges(
     K, d = prepared.base.n_tasks, prepared.base.n_features
     if d < 2 or 2 * d >= K:
         return structure, None
-    scale, W, step = _first_weights(prepared, structure, penalty)
+    scale, W, step = _first_weights(prepared, structure, prepared.problem(penalty, structure.relates))
     Q = W - structure.couple(step, prepared.mean_of(structure)).mean(W)
     size = np.linalg.norm(Q, axis=1, keepdims=True)
     Q, n = Q / np.where(size > 0, size, 1.0), np.count_nonzero(size)

@@ -550,11 +550,8 @@ def single_fits(loss: Quadratic | GLMRows, freedom: Array, noise: Array | None) 
 @np.errstate(all="ignore")  # if numbers overflow, an error is raised at the end
 def _ridge_fits(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFits:
     """Single-task ridge fits for a loss other than least squares, and the quadratic that agrees with it there."""
-    totals, d, W = (
-        rows.design.task_sums(rows.weights),
-        rows.design.n_features,
-        np.zeros((rows.design.n_tasks, rows.design.n_features)),
-    )
+    totals, d = rows.design.task_sums(rows.weights), rows.design.n_features
+    W = np.zeros((len(totals), d))
     base = rows.null_quadratic()
     spectra = spectra_of(base, freedom)
     level, signal = variance_components(spectra, noise)

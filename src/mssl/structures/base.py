@@ -137,6 +137,8 @@ class Structure(BaseEstimator, ABC):
     """Whether the diagonal fixed point gives the constants of F and the start of the fit."""
     prices_edges: bool = False
     """Whether the parameter ``alpha`` is λ, the price of an edge. Paths, limits and stability selection need it."""
+    normalised: bool = True
+    """Whether the term of a learned Ω contains the normaliser of the prior of Q."""
     compiled: bool = False
     """Whether compiled rounds can take its step, the graphical lasso of :meth:`moment` at :meth:`prices`."""
     shrinkage: float = 0.0
@@ -190,10 +192,6 @@ class Structure(BaseEstimator, ABC):
         ``mean_spread`` is the variance of a shared mean, which is added to every entry.
         """
         return Q @ Q.T / scale.n_rows
-
-    def normalised_rows(self, scale: StructureScale) -> float:
-        """The number of rows of Q in the normaliser of the prior: all if Ω is learned, none if it is fixed."""
-        return scale.n_rows if self.learned else 0
 
     @abstractmethod
     def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:

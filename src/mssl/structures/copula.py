@@ -14,8 +14,6 @@ from scipy.stats import rankdata
 
 from mssl._typing import Array
 
-CORRELATIONS = ("pearson", "spearman", "kendall")
-
 # Smallest eigenvalue of a correlation matrix. A larger one changes the correlations more, a smaller one makes the
 # inverse less accurate.
 _SMALLEST_EIGENVALUE = 1e-6
@@ -70,25 +68,6 @@ def normal_scores(Q: Array) -> Array:
     scores = ndtri((rankdata(Q, axis=1, nan_policy="omit") - 0.5) / np.maximum(counts, 1))
     before, after = (np.sqrt(np.nanmean(values**2, axis=1, keepdims=True)) for values in (Q, scores))
     return np.asarray(scores * np.divide(before, after, out=np.zeros_like(before), where=after > 0))
-
-
-def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = None) -> Array:
-    """The mean products of the rows of Q, (K, K), with Pearson or rank correlations.
-
-    Parameters
-    ----------
-    Q : ndarray of shape (K, r)
-        One row per task.
-    correlation : {"pearson", "spearman", "kendall"}
-        The correlation of the rows. The mean squares are those of Q for all of them.
-    n_rows : float, optional
-        Divisor of the products; default r.
-    """
-    S: Array = Q @ Q.T / (Q.shape[1] if n_rows is None else n_rows)
-    if correlation == "pearson":
-        return S
-    roots = np.sqrt(S.diagonal())
-    return np.asarray(roots[:, None] * roots * rank_correlation(Q, correlation))
 
 
 def _sign_products(Q: Array) -> Array:

@@ -17,8 +17,10 @@ from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.blocks import PairMoment
-from mssl.structures.copula import CORRELATIONS, row_moment
+from mssl.structures.copula import rank_correlation
 from mssl.structures.known import KnownEdges, known_edges
+
+CORRELATIONS = ("pearson", "spearman", "kendall")
 
 # Variance floor of r-MSSL, as a share of each task's residual variance. It bounds F if many features fit a task
 # exactly. Otherwise it changes a precision by about a thousandth.
@@ -36,6 +38,25 @@ FULL_FLOOR = 10  # number of tasks per feature at which the floor equals the sam
 # tasks; usual steps take 2 to 40 sweeps. It is also the limit of ADMM iterations per step, which is enough for most
 # steps. If it is not, descent continues from there.
 _MANY = 100
+
+
+def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = None) -> Array:
+    """The mean products of the rows of Q, (K, K), with Pearson or rank correlations.
+
+    Parameters
+    ----------
+    Q : ndarray of shape (K, r)
+        One row per task.
+    correlation : {"pearson", "spearman", "kendall"}
+        The correlation of the rows. The mean squares are those of Q for all of them.
+    n_rows : float, optional
+        Divisor of the products; default r.
+    """
+    S: Array = Q @ Q.T / (Q.shape[1] if n_rows is None else n_rows)
+    if correlation == "pearson":
+        return S
+    roots = np.sqrt(S.diagonal())
+    return np.asarray(roots[:, None] * roots * rank_correlation(Q, correlation))
 
 
 class SparseGraph(Structure):

@@ -23,9 +23,7 @@ class _Spectral(Coupled):
     r"""A coupling :math:`\tfrac\alpha2\operatorname{tr}((W^\top W + \varepsilon I)\,\Omega)` with Ω in a convex set."""
 
     learned = True
-
-    def normalised_rows(self, scale: StructureScale) -> float:
-        return 0
+    normalised = False
 
     @abstractmethod
     def spectrum(self, values: Array) -> Array:
