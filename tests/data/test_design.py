@@ -179,7 +179,7 @@ def test_chunks_do_not_change_products(monkeypatch):
     rng = np.random.default_rng(4)
     X, c = rng.standard_normal((20, 3)), rng.random(20)
     whole = Design.build(X, [0, 5, 10, 15, 20])
-    monkeypatch.setattr(_design, "_CHUNK", 16)
+    monkeypatch.setattr(_design, "CHUNK", 16)
     parts = Design.build(X, [0, 5, 10, 15, 20])
     np.testing.assert_allclose(whole.gram(c), parts.gram(c), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(whole.backproject(c), parts.backproject(c), rtol=1e-12, atol=1e-13)

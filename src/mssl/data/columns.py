@@ -6,8 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index, Matrix
-from mssl.data.design import ROUNDING
-from mssl.data.inputs import dense
+from mssl.data.inputs import ROUNDING, dense
 from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # A fitted model keeps these quantiles of every column.

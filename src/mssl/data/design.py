@@ -29,22 +29,17 @@ from scipy import sparse
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import refused
-from mssl.data.inputs import SAFE_POWERS
+from mssl.data.inputs import CHUNK, ROUNDING, SAFE_POWERS
 from mssl.exceptions import DataError
 from mssl.kernels import block_grams, gather_blocks, plain
 from mssl.kernels.threads import spread
 
-# Grams take at most this memory by default. A lower limit saves memory; beyond it, fits use slower products with the
-# features.
+# Grams, or other tables of this size, take at most this memory by default. A lower limit saves memory; beyond it, fits
+# use slower products with the features.
 MAX_GRAM_BYTES = 2 * 2**30
-# A column is constant if its spread is below this share of its mean. A mere safeguard against rounding errors.
-ROUNDING = 32 * float(np.finfo(float).eps)
 # Columns are centred twice if a row's distance from the mean is below this share of the mean: the distance then has too
 # few digits. A mere safeguard.
 _ALL_BUT_EQUAL = 1e-6
-# Size of a temporary block, 2 MiB. Larger blocks leave a core's cache while they are transposed, averaged and centred;
-# smaller blocks need more calls of NumPy.
-_CHUNK = 2**18
 _LARGE = 2**30  # Beyond this number of multiplications (about 0.1 s), threads gain more time than their start costs.
 # With at least _MANY tasks of at most _SMALL_D features and _SMALL_BLOCK numbers, NumPy's calls per task cost more than
 # the work. Compiled loops then form ragged Grams 2 to 35 times as fast, and the blocks 1.4 to 2 times (60 to 2000
@@ -71,7 +66,7 @@ class DenseBlocks:
         if small:
             gather_blocks(plain(X), bounds, plain(weights), centre, blocks.buffer, means)
             return blocks, means
-        totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(_CHUNK)
+        totals, step = np.add.reduceat(weights, bounds[:-1])[:, None], isqrt(CHUNK)
         # Each stack fits the cache, and is transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.stacks:
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
@@ -93,7 +88,7 @@ class DenseBlocks:
         """Runs of tasks with equally many rows, as (tasks, d, n) stacks of about the chunk size at most."""
         n, start, stacks = np.diff(self.bounds), 0, []
         while start < len(n):
-            window = n[start : start + max(1, int(_CHUNK // max(1, self.d * n[start])))]
+            window = n[start : start + max(1, int(CHUNK // max(1, self.d * n[start])))]
             changes = np.flatnonzero(window != n[start])
             stop = start + (int(changes[0]) if len(changes) else len(window))
             stack = self.buffer[self.d * self.bounds[start] : self.d * self.bounds[stop]]
@@ -454,7 +449,7 @@ class Design:
             (gram, sums, products), totals = self.stored.gram(c, r), self.task_sums(c)
         if intercept:  # The mean part is subtracted in chunks, so that no second array of Grams is needed.
             means = sums / np.where(totals > 0, totals, 1.0)[:, None]
-            step = max(1, _CHUNK // max(1, self.n_features**2))
+            step = max(1, CHUNK // max(1, self.n_features**2))
             for tasks in (slice(start, start + step) for start in range(0, len(gram), step)):
                 gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]
         if self.shift is not None:

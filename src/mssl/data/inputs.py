@@ -24,12 +24,15 @@ Given = TypeVar("Given")
 SAFE_SQUARES = (1e-152, 1e152)  # Doubles can hold the squares of numbers in this range.
 # Doubles can hold the fourth powers of numbers in this range, and their products with other quantities of the fit.
 SAFE_POWERS = (1e-70, 1e70)
+# Rounding errors of long sums are below this share of the sum: a column of smaller spread is constant, and a smaller
+# change of an objective is none.
+ROUNDING = 32 * float(np.finfo(float).eps)
 # Warnings about rows need at least this many rows (per task on average, if the warning is about tasks). With fewer rows
 # chance could cause them; a mere safeguard.
 FEWEST = 10
-# Features, sums and forecasts of many rows are computed for about this many values at a time. Smaller chunks need less
-# temporary memory and more calls; a mere safeguard of the memory.
-CHUNK = 2**20
+# Rows are centred, mapped, summed and forecast for about this many values at a time, 2 MiB. Larger chunks leave the
+# cache of a core and need more temporary memory; smaller ones need more calls of NumPy.
+CHUNK = 2**18
 # A Dask array of at most this many bytes is loaded where its rows are needed. A mere safeguard of the memory.
 LARGEST_PULLED = 2**28
 

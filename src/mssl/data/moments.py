@@ -31,10 +31,10 @@ from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, ArrayLike, Index, Labels, Mask, Matrix, Rows
 from mssl._validation import check_whole_number, refused
-from mssl.data.design import ROUNDING, Design, default_memory_limit
+from mssl.data.design import Design, default_memory_limit
 from mssl.data.distributed import chunks_of, taken_apart, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import CHUNK, as_rows, is_frame, listing, split_task_column
+from mssl.data.inputs import CHUNK, ROUNDING, as_rows, is_frame, listing, split_task_column
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import DataError, LayoutError
 

@@ -19,7 +19,7 @@ from mssl.features.maps import are_scaled
 from mssl.graph.tests import Later
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale
-from mssl.model.task_matrix import count_entries
+from mssl.model.task_matrix import DENSE_UP_TO, count_entries
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
@@ -236,7 +236,7 @@ class FitSpec(NamedTuple):
         The result is None if the model has no standard errors: with an ℓ1 penalty, penalties that couple tasks, or
         related residuals.
         """
-        if self.structure.relates != "coef" or not self.ridge_alone or result.W.size > LARGEST:
+        if self.structure.relates != "coef" or not self.ridge_alone or result.W.size > DENSE_UP_TO:
             return None
         problem = prepared.problem(self.penalty)
         assert isinstance(problem, CoefficientProblem)
@@ -319,9 +319,6 @@ def _edge_finder(prepared: Prepared, structure: Structure, penalty: Penalty) -> 
         return bool(np.any(graph[priced] != 0))
 
     return has_edges
-
-
-LARGEST = 1500  # Models with more weights have no standard errors; the covariance of 1500 weights takes half a second.
 
 
 @dataclass(eq=False)

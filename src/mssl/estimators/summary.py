@@ -16,11 +16,11 @@ from mssl.data.columns import feature_spreads
 from mssl.estimators.fitted import Fitted, normal_ends
 from mssl.exceptions import MSSLError, require
 from mssl.graph.export import short_name
-from mssl.graph.tables import RelationTable, html_table, text_table
+from mssl.graph.tables import SHOWN, RelationTable, html_table, text_table
 
 # A printed table of weights has at most this many lines. If there are more weights, each line summarises a feature over
 # tasks, so that the table stays readable.
-_MOST_LINES = 40
+_MOST_LINES = 2 * SHOWN
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,18 +30,12 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.solvers.base import ARMIJO
+from mssl.solvers.base import ARMIJO, LONGEST_MOVE, NEGLIGIBLE, SMALLEST_VARIANCE
+from mssl.structures.copula import LEAST_EIGENVALUE
 
 # Tolerance, in −2 log Z, of fits that cross-validation only scores. It trades time for accuracy: with it held-out log
 # densities agree with those of tight fits to one or two thousandths.
 ROUGH_GAIN = 5e-2
-# Lower bound of prior and noise variances, in units of the targets' variance, and of the precision of a site: a
-# safeguard.
-SMALLEST = 1e-10
-# Lower bound of the eigenvalues of a covariance relative to its largest: a safeguard that keeps digits in its inverse.
-_LEAST_EIGENVALUE = 1e-7
-_FARTHEST = 4.0  # Bound on the change of a coordinate in one step, a safeguard: a variance changes by at most exp(4).
-_ROUNDING = 1e-11  # Relative differences of the objective up to this size may be rounding errors: a safeguard.
 # Degrees of freedom. A variance near zero has hardly any gradient in its logarithm and would stay there, so that those
 # with fewer degrees of freedom are raised to one before a climb ends: one more evaluation for a better optimum.
 _LOST = 1e-2
@@ -139,13 +133,13 @@ def climb(
             last, point, (value, slope, metric) = value - found[0], moved, found
             trace.append(value)
             continue
-        step *= min(1.0, _FARTHEST / float(np.abs(step).max()))
+        step *= min(1.0, LONGEST_MOVE / float(np.abs(step).max()))
         along, share, found = float(slope @ step), 1.0, None
         while count < max_iter and share > _SHORTEST:
             moved = point.moved(share * step)
             found = evaluate(moved)
             count += 1
-            if found is not None and found[0] <= value + ARMIJO * share * along + _ROUNDING * abs(value):
+            if found is not None and found[0] <= value + ARMIJO * share * along + NEGLIGIBLE * abs(value):
                 break
             bend = np.inf if found is None else found[0] - value - share * along
             share *= min(max(-0.5 * share * along / bend, 0.1), 0.5)
@@ -157,7 +151,7 @@ def climb(
             break  # No step along the gradient decreases the objective: rounding limits it.
         free = (slope != 0) & (found[1] != 0)
         change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
-        if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):
+        if change @ turn > NEGLIGIBLE * np.linalg.norm(change) * np.linalg.norm(turn):
             pairs.append((change, turn))
         last, point, (value, slope, metric) = value - found[0], moved, found
         trace.append(value)
@@ -180,7 +174,7 @@ def in_logs(theta: Array, down: Array, up: Array) -> Slope:
     """Return the gradient and metric of log variances; the gradient is 0 for those that would leave their bound."""
     down, up = np.maximum(down, 0.0), np.maximum(up, 0.0)
     slope = down - up
-    slope = np.where((theta <= SMALLEST * (1 + 1e-9)) & (slope > 0), 0.0, slope)
+    slope = np.where((theta <= SMALLEST_VARIANCE * (1 + 1e-9)) & (slope > 0), 0.0, slope)
     return slope, np.where(down + up > 0, down + up, 1.0)
 
 
@@ -257,7 +251,7 @@ class Framed:
         # I + S + S²/2 = ½ (I + (I + S)²): positive definite for every S.
         T = 0.5 * (lower @ lower.T + turned @ turned.T)
         values, vectors = np.linalg.eigh(T)
-        least = _LEAST_EIGENVALUE * max(float(values[-1]), SMALLEST)
+        least = LEAST_EIGENVALUE * max(float(values[-1]), SMALLEST_VARIANCE)
         return replace(self, T=T if values[0] >= least else (vectors * np.maximum(values, least)) @ vectors.T)
 
     def price(self) -> float:

@@ -20,11 +20,12 @@ from scipy.linalg import block_diag
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
+from mssl.data.design import MAX_GRAM_BYTES
 from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.inputs import dense
 from mssl.data.layouts import TaskData
-from mssl.evidence.climb import SMALLEST, Climb, climb
-from mssl.evidence.posterior import WeightPosterior, quadratic_forms
+from mssl.evidence.climb import Climb, climb
+from mssl.evidence.posterior import LARGEST_FACTORED, WeightPosterior, quadratic_forms
 from mssl.evidence.prior import (
     FLAT,
     NOISE_PRIOR,
@@ -43,13 +44,11 @@ from mssl.evidence.sites import GLMProblem, RowRoute, SitePoint, Sites, climb_si
 from mssl.evidence.version_2 import prior_of
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian, Loss
+from mssl.solvers.base import SMALLEST_VARIANCE
 from mssl.solvers.fit import Settings, prepare
 
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
-# Largest number of compressed rows whose covariance is factored as one matrix. A limit on time: beyond it a step takes
-# seconds.
-LARGEST_DUAL = 5_000
-LARGEST_MEAN = 2**28  # Largest number of entries of the tasks' whitened rows. A limit on memory: 2 GiB per copy.
+LARGEST_MEAN = MAX_GRAM_BYTES // np.dtype(float).itemsize  # Largest number of entries of the tasks' whitened rows.
 LARGEST_PRIMAL = 3_000  # Largest number of weights whose precision is factored as one matrix. A limit on time.
 # Prior variance of the mean intercept of a GLM, on the scale of the linear predictor: wide, so that it hardly matters,
 # and finite, so that the posterior stays proper.
@@ -295,7 +294,7 @@ class EvidenceFit:
         if self.options.intercepts == "flat":
             d, K, size = len(self.units.scales), len(self.counts), float(self.all_units.sizes[-1])
             of_level = float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
-            covariance = block_diag(covariance[:d, :d], max(of_level, SMALLEST))
+            covariance = block_diag(covariance[:d, :d], max(of_level, SMALLEST_VARIANCE))
             mean, U = np.append(mean[:d], 0.0), U if self.prior.intercept else _with_ones(U)
         return U, mean, covariance
 
@@ -510,16 +509,16 @@ def _route(rows: TaskFactors, dense: bool) -> RowRoute:
     total = int(rows.used.sum())
     by_mean = K * (r**3 + 3.0 * r * r * d + 2.0 * r * d * d) + 3.0 * d**3
     by_dual = float(total) ** 3 + 2.0 * total**2 * d
-    if not dense and (by_mean <= by_dual or total > LARGEST_DUAL):
+    if not dense and (by_mean <= by_dual or total > LARGEST_FACTORED):
         if K * r * d + d * d > LARGEST_MEAN:
             raise DataError(
                 f"{K} tasks with {d} features each and {total} compressed rows are too large for every exact route "
                 "(4 GiB). Use fewer features, or mssl.MSSLRegressor."
             )
         return MeanRoute(rows)
-    if total > LARGEST_DUAL:
+    if total > LARGEST_FACTORED:
         raise DataError(
-            f"prior='iw' needs the covariance of {total} compressed rows; the limit is {LARGEST_DUAL}. "
+            f"prior='iw' needs the covariance of {total} compressed rows; the limit is {LARGEST_FACTORED}. "
             f"Use prior='mean+ard', which scales."
         )
     return DualRoute(rows)

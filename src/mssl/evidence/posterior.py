@@ -13,6 +13,10 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from mssl._typing import Array, Index
 
+# Largest number of compressed rows, or of weights, whose covariance is factored as one matrix. A limit on time: beyond
+# it a step takes seconds, and a likelihood of relations between tasks takes minutes.
+LARGEST_FACTORED = 5_000
+
 
 class Parts(NamedTuple):
     """Covariance of x·w over rows x as x·diag(own)·x plus the products of ``more`` minus the products of ``less``."""

@@ -24,7 +24,8 @@ import numpy as np
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
-from mssl.evidence.climb import SMALLEST, Framed, Learned, Slope, in_logs
+from mssl.evidence.climb import Framed, Learned, Slope, in_logs
+from mssl.solvers.base import SMALLEST_VARIANCE
 
 # Smallest ratio of the variance of deviations to that of the mean at the start of a dense T. A larger one would move
 # the start away from the previous stage; a smaller one would hold together tasks that looked alike there. It was set on
@@ -133,7 +134,7 @@ class Exchangeable(TaskKernel):
 
     def moved(self, step: Array) -> Exchangeable:
         theta = np.array([self.v, self.t])
-        theta[self._free] = np.maximum(theta[self._free] * np.exp(step), SMALLEST)
+        theta[self._free] = np.maximum(theta[self._free] * np.exp(step), SMALLEST_VARIANCE)
         v, t = theta.tolist()
         return replace(self, v=v, t=t)
 
@@ -223,7 +224,7 @@ class Known(TaskKernel):
         return in_logs(np.array([self.s]), down, up)
 
     def moved(self, step: Array) -> Known:
-        return replace(self, s=max(self.s * float(np.exp(step[0])), SMALLEST))
+        return replace(self, s=max(self.s * float(np.exp(step[0])), SMALLEST_VARIANCE))
 
     def common(self) -> tuple[float, float]:
         K, T = len(self.precision), self.matrix(0)
@@ -290,7 +291,7 @@ class PerTask(Noise):
         return in_logs(own, own * down + NOISE_PRIOR, own * up + NOISE_PRIOR * self._level / own)
 
     def moved(self, step: Array) -> PerTask:
-        return replace(self, values=np.maximum(self.values * np.exp(step), SMALLEST)) if self.learned else self
+        return replace(self, values=np.maximum(self.values * np.exp(step), SMALLEST_VARIANCE)) if self.learned else self
 
     def price(self) -> float:
         ratio = self._level / self.values

@@ -28,11 +28,11 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence.climb import ROUGH_GAIN, SMALLEST, Climb, Evaluated, climb
+from mssl.evidence.climb import ROUGH_GAIN, Climb, Evaluated, climb
 from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.losses import NODES, Loss
-from mssl.solvers.base import MOST_STEPS
+from mssl.solvers.base import MOST_STEPS, SMALLEST_VARIANCE
 
 # Largest damping factor of a sweep: a larger one needs fewer sweeps but oscillates more often. It falls when the sites
 # oscillate.
@@ -115,7 +115,7 @@ class GLMProblem:
             step = (self.weights @ slopes + 1e-2 * eta) / (self.weights @ np.maximum(curves, 0.0) + 1e-2)
             eta -= float(np.clip(step, -2.0, 2.0))
         slopes, curves = self.loss.derivatives(self.y, np.full(len(self.y), eta))
-        precision = np.maximum(curves / self.dispersion, SMALLEST)
+        precision = np.maximum(curves / self.dispersion, SMALLEST_VARIANCE)
         return Sites(precision, precision * eta - slopes / self.dispersion)
 
     @cached_property
@@ -170,7 +170,7 @@ class GLMProblem:
         log_z, tilted, spread = self.loss.tilted(self.y, centre, 1 / cavity, power / self.dispersion, mean)
         # A bound on the curvature of the loss also bounds the precision of a site.
         bound = np.inf if self.loss.curvature_bound is None else self.loss.curvature_bound / self.dispersion
-        precision = np.clip((1 / spread - cavity) / power, SMALLEST, bound)
+        precision = np.clip((1 / spread - cavity) / power, SMALLEST_VARIANCE, bound)
         response = (cavity * (tilted - centre)) / power + precision * tilted
         misfit = np.concatenate([(tilted - mean) / np.sqrt(variance), np.log(spread / variance)])
         damped = (1 - share) * sites.precision + share * precision

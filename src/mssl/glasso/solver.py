@@ -41,7 +41,9 @@ PATIENCE = 200
 LOOK = 10  # number of ADMM iterations between two certificates, each of which costs as much as a few iterations
 UNBALANCED = 5.0  # the step of ADMM is doubled or halved if its two residuals differ by more than this factor
 _RELAXATION = 1.6  # over-relaxation of ADMM: 1 means none, and values beyond 1.8 take more iterations again
-_FALL = 0.9  # the gap must fall to this share of its smallest value within the patience
+# A step makes progress if it lowers the certificate to this share of its smallest value. With a larger share, solvers
+# end later.
+SLOW = 0.9
 
 
 class GlassoStatus(StrEnum):
@@ -449,7 +451,7 @@ def _alternate(
                 point = _certified(scaled, Z)
                 if point is not None and point.gap < best.gap:
                     best = point
-                if point is not None and point.gap < _FALL * smallest:
+                if point is not None and point.gap < SLOW * smallest:
                     smallest, last_fall = point.gap, done
                 v = vectors[:, -1]
                 if best.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < ROUNDING:

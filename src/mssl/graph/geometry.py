@@ -25,7 +25,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, MSSLError, require
 from mssl.graph.communities import by_size, members
 from mssl.graph.export import short_name
-from mssl.graph.tables import FDR, RelationTable
+from mssl.graph.tables import FDR, SHOWN, RelationTable
 from mssl.graph.tests import GraphEvidence
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import Places, largest_entry, pair_matrix, submatrix
@@ -42,7 +42,7 @@ POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
 #: Colour scale with the same colours, from negative over white (zero, always in the middle) to positive.
 DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
-_MOST_NAMED = 10  # Largest number of edges that a summary lists, to stay readable.
+_MOST_NAMED = SHOWN // 2  # Largest number of edges that a summary lists beside its other lines, to stay readable.
 _LABEL_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))
 
 

@@ -42,7 +42,7 @@ from mssl._typing import Array, Index
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import TaskData
 from mssl.evidence.climb import Evaluated, Framed, climb
-from mssl.evidence.posterior import root
+from mssl.evidence.posterior import LARGEST_FACTORED, root
 from mssl.exceptions import ParameterError
 from mssl.graph.tests import (
     MOST_SAVED,
@@ -59,6 +59,7 @@ from mssl.graph.tests import (
 from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
+from mssl.solvers.base import NEGLIGIBLE
 from mssl.solvers.fit import Prepared
 from mssl.solvers.quadratic import KeptLoss, Quadratic
 from mssl.solvers.residual import ResidualProblem
@@ -72,14 +73,12 @@ _FEWEST = 4  # Smallest number of tasks with which a shared mean can be distingu
 _ROUNDS = 3  # Alternations between the shared mean and the variances about it: more cost time.
 # Candidate variances of the shared mean relative to its mean square. A finer grid costs time; the likelihood is flat.
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])
-_ABSENT = 1e-10  # Eigenvalues of a Gram matrix below this share of the largest are rounding errors: a safeguard.
 # Rows per feature. Tasks with more have their residuals from least squares, which is unbiased; with fewer rows ridge
 # residuals are less noisy.
 _FREE_ROWS = 1.5
 # Shrinkage of the residuals' correlations. If it is larger, the correlations are treated as chance: whitening would
 # cost time and change little.
 _NEGLIGIBLE = 0.9
-_LARGEST = 5000  # Largest number of weights whose errors are whitened together, a limit on time: more take minutes.
 # Largest number of rows of a matrix of products and of a block of the likelihood. A limit on time: two seconds.
 _MOST_ROWS = 1000
 _MOST_IN_GROUP = 50  # Largest group with a likelihood, a limit on time: its covariance has 1 275 entries.
@@ -229,7 +228,7 @@ class RelationInput:
         base = self.base.read()
         with threads_for(max(base.n_features, base.n_tasks)):
             spectra = spectra_of(base, self.freedom, vectors=True)
-            there, V = spectra.values > _ABSENT * spectra.values.max(axis=1, keepdims=True), spectra.vectors
+            there, V = spectra.values > NEGLIGIBLE * spectra.values.max(axis=1, keepdims=True), spectra.vectors
             assert V is not None
             values, projections = (np.where(there, part, 0.0) for part in (spectra.values, spectra.projections))
             spectra = replace(spectra, values=values, projections=projections)
@@ -318,10 +317,10 @@ class Scores:
     def with_errors(self, occasions: Occasions) -> Scores:
         """Return the scores with the correlations of the tasks' errors, unless these are negligible."""
         (K, m), d, values = self.spectra.values.shape, self.vectors.shape[1], self.spectra.values
-        if K * m > _LARGEST:
+        if K * m > LARGEST_FACTORED:
             raise ParameterError(
                 f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the "
-                f"weights are computed for at most {_LARGEST} weights. Use relation='residual' instead."
+                f"weights are computed for at most {LARGEST_FACTORED} weights. Use relation='residual' instead."
             )
         (rows, targets), counts = occasions.factors(), occasions.counts
         rows = rows.reshape(-1, d, rows.shape[1])
@@ -469,7 +468,7 @@ class _White:
         """The expected shared mean, and the part of its estimate that is subtracted from the scores."""
         u, slopes = self.times(self.single, -0.5), self._slopes.reshape(-1, self.slopes.shape[2])
         M, directions = np.linalg.eigh(slopes.T @ slopes)
-        kept = _ABSENT * M[-1] < M
+        kept = NEGLIGIBLE * M[-1] < M
         M, directions = M[kept], directions.T[kept]
         estimate = directions @ (u.ravel() @ slopes) / M
         squares = estimate**2

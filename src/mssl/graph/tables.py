@@ -16,7 +16,8 @@ from mssl.graph.export import safe_cells, short_name, written
 if TYPE_CHECKING:
     from rich.table import Table
 
-SHOWN = 20  # Number of rows that a table prints, to fit on a screen; its CSV and its data frame hold all rows.
+# Number of rows that a table prints or a page shows, to fit on a screen; CSV files and data frames hold all rows.
+SHOWN = 20
 # Default false discovery rate, and the level of the global test. A smaller value shows fewer false pairs and misses
 # more true ones. It is a convention.
 FDR = 0.1

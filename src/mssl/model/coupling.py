@@ -20,11 +20,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from mssl._typing import Array, Index, TaskMatrix
-from mssl.model.task_matrix import count_entries, diagonal_matrix
-
-# With more tasks than this, products skip the zeros of P. With fewer, the search for the zeros takes longer than it
-# saves. It affects the time only.
-_MANY = 100
+from mssl.model.task_matrix import SMALL, count_entries, diagonal_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +95,7 @@ class Coupling:
     @cached_property
     def _is_sparse(self) -> bool:
         """Whether products through compressed rows are cheaper than dense ones."""
-        return self.n_tasks > _MANY and count_entries(self.precision) < 0.05 * self.n_tasks**2
+        return self.n_tasks > SMALL and count_entries(self.precision) < 0.05 * self.n_tasks**2
 
     @cached_property
     def u(self) -> Array:
@@ -153,7 +149,7 @@ class Coupling:
         inverse, tau = self.inverse
         if inverse is None:
             return float("inf")
-        alone = inverse is self.covariance and self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks
+        alone = inverse is self.covariance and self.n_tasks > SMALL and len(self.compressed[2]) == self.n_tasks
         product = R / self.precision.diagonal()[:, None] if alone else inverse @ R
         value = 0.5 * float(np.vdot(R, product))
         return value + 0.5 * tau * float(np.sum(R.sum(axis=0) ** 2)) if tau > 0 else value

@@ -11,8 +11,11 @@ from scipy import sparse
 from mssl._typing import Array, TaskMatrix
 
 # Largest number of rows of a dense square matrix over tasks, or over the unknowns of a system. Larger ones are sparse
-# or are not formed: an array of 2000 rows takes 32 MB, and its size grows with the square.
+# or are not formed: an array of 2000 rows takes 32 MB, its size grows with the square, and its inverse takes a second.
 DENSE_UP_TO = 2000
+# Number of tasks, and of features, up to which dense products are faster: one compiled call takes less time than
+# separate products, and the search for zeros takes longer than products with them. It affects the time only.
+SMALL = 64
 
 Places = NDArray[np.intp]
 

@@ -29,7 +29,6 @@ from mssl.plots.svg import svg
 if TYPE_CHECKING:
     from mssl.report.content import Content
 
-MOST_ROWS = 20  # A plain table has at most this many rows; longer tables would hide the sections below them.
 MOST_EDGES = 1000  # The page holds the strongest edges, at most this many. More make it large, slow and unreadable.
 _MOST_NAMES = 50_000  # The page holds at most this many names of features. A mere safeguard of the file's size.
 

@@ -14,18 +14,19 @@ from mssl._html import Html, tag
 from mssl.data.columns import feature_spreads
 from mssl.exceptions import MissingDependencyError, package_versions, require
 from mssl.graph.geometry import PALETTE
+from mssl.graph.tables import SHOWN
 from mssl.graph.task_graph import short_name
 from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO, entries_at
 from mssl.plots import fits, graphs, support
 from mssl.plots.maps import plot_map
 from mssl.report import page
-from mssl.report.page import MOST_EDGES, MOST_ROWS, Section, canvas, count, named, picture
+from mssl.report.page import MOST_EDGES, Section, canvas, count, named, picture
 
 if TYPE_CHECKING:
     from mssl.report.content import Content, Scores
 
-_MOST_ARCS = 300  # The map has at most this many arcs; more would hide it.
+_MOST_ARCS = fits.MOST_LINES // 2  # The map has fewer arcs than a figure has curves; more would hide it.
 _MOST_WEIGHTS = 100  # Up to this number, weights are also drawn one by one with intervals; more could not be read.
 _NARROW = (2 * support.SMALL, "narrow")  # letters and kind of the names that narrow screens show
 _GAIN = "gain over single-task (%)"
@@ -281,10 +282,10 @@ def new_task_section(content: Content) -> Section | None:
     away = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
     spreads = feature_spreads(content.model, len(coef))
     by = "largest first" if spreads is None else "largest times the spread of its feature first"
-    order = np.argsort(-np.abs(coef) * (1.0 if spreads is None else spreads), kind="stable")[:MOST_ROWS]
+    order = np.argsort(-np.abs(coef) * (1.0 if spreads is None else spreads), kind="stable")[:SHOWN]
     lines = [("intercept", f"{content.fitted.unseen_intercept:.4g}", "–")]
     lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{away[k]:.3g}") for k in order]
-    rest = page.first_of(MOST_ROWS, len(coef), "weight")
+    rest = page.first_of(SHOWN, len(coef), "weight")
     caption = f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}"
     head = ("feature", "weight", "distance of the tasks")
     table = page.small_table("Weights of a new task", caption, head, lines)
@@ -507,9 +508,9 @@ def effect_section(content: Content) -> Section | None:
         words = f"{name}: mean of all tasks{band} in blue, tasks in grey."
         multiples.append(picture(f"effect-{number}", ax, alt, words))
     how = "standard deviation of its partial effect over its values in training, root mean square over tasks"
-    rest = page.first_of(MOST_ROWS, len(relevance), "column")
+    rest = page.first_of(SHOWN, len(relevance), "column")
     words = f"How much each column moves the predictions ({how}).{rest}"
-    order = sorted(relevance, key=lambda name: -relevance[name])[:MOST_ROWS]
+    order = sorted(relevance, key=lambda name: -relevance[name])[:SHOWN]
     lines = [(short_name(name, 60), f"{relevance[name]:.3g}") for name in order]
     table = page.small_table("Relevance of columns", words, ("column", "relevance"), lines)
     return Section("effects", "Effects of columns", Html(tag("div", *multiples, class_="multiples"), table))

@@ -27,11 +27,12 @@ import numpy as np
 
 from mssl._typing import Array, Moment
 from mssl.exceptions import DataError
+from mssl.glasso.solver import SLOW
 from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import Point, evaluate
 from mssl.model.task_matrix import count_entries
-from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SLOW, SMALLEST_GAIN, Status, WeightStep
+from mssl.solvers.base import NEGLIGIBLE, PATIENCE, SMALLEST_GAIN, Status, WeightStep
 from mssl.solvers.quadratic import WeightProblem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 

@@ -13,13 +13,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl._typing import Array
+from mssl.data.inputs import ROUNDING
 from mssl.model.coupling import Coupling, positive_definite_inverse
 
-# A step makes progress if it lowers the certificate to this share of its value. With a larger share, solvers end later.
-SLOW = 0.9
-# A relative change of an objective below this counts as rounding. It is some dozen times the precision of a double,
-# since the objective is a long sum.
-ROUNDING = 1e-14
 # A share of a sum below this counts as rounding if the terms can be up to a thousand times as large as the sum.
 NEGLIGIBLE = 1e-12
 # Share of the tolerance that a step must gain to count as progress. With smaller gains, a solver would need thousands
@@ -31,6 +27,12 @@ PATIENCE = 5
 # Safeguard: limit of steps for iterations that usually take about a dozen. Rounding and bad starts can make them slow.
 MOST_STEPS = 100
 ARMIJO = 1e-4  # Least share of the expected decrease that a step must achieve: the usual constant of Armijo's rule.
+# Largest change in a first step: of an intercept, of a predictor if the curvature of the loss is unbounded, or of the
+# logarithm of a variance. The quadratic model is inaccurate beyond it. For predictors, the limit grows after steps of
+# full length that decrease the objective as the model predicts; a distant optimum would be approached slowly otherwise.
+LONGEST_MOVE = 4.0
+# Safeguard: lower bound of prior and noise variances, in units of the targets' variance, and of a site's precision.
+SMALLEST_VARIANCE = 1e-10
 # Limit of iterations of an inner solver. It then returns to compute the true residual, or to take a new Newton step.
 INNER_ITERATIONS = 1000
 

@@ -33,14 +33,17 @@ from typing import TypeAlias
 import numpy as np
 
 from mssl._typing import Array, Index, Mask
+from mssl.data.inputs import ROUNDING
+from mssl.glasso.solver import SLOW
 from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
 from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
+from mssl.model.task_matrix import SMALL
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import NEGLIGIBLE, PATIENCE, ROUNDING, SLOW, Status, WeightStep
+from mssl.solvers.base import NEGLIGIBLE, PATIENCE, Status, WeightStep
 from mssl.solvers.linear import preconditioners, solve_cg
-from mssl.solvers.quadratic import INNER, MANY_FEATURES, SMALL, Problem, Quadratic, pays_in_sets
+from mssl.solvers.quadratic import INNER, MANY_FEATURES, Problem, Quadratic, pays_in_sets
 
 Sweeps: TypeAlias = tuple[Callable[[int, float], tuple[int, float]], Callable[[], Array]]
 

@@ -34,24 +34,25 @@ import numpy as np
 from mssl._typing import Array
 from mssl._validation import warn
 from mssl.data.design import Design
-from mssl.data.inputs import listing
+from mssl.data.inputs import ROUNDING, listing
 from mssl.data.layouts import TaskData
+from mssl.glasso.solver import SLOW
 from mssl.losses import Loss
 from mssl.model.coupling import Coupling
+from mssl.model.task_matrix import SMALL
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import (
     ARMIJO,
     INNER_ITERATIONS,
+    LONGEST_MOVE,
     NEGLIGIBLE,
     PATIENCE,
-    ROUNDING,
-    SLOW,
     SMALLEST_GAIN,
     Unknowns,
     WeightStep,
     bracketed_newton,
 )
-from mssl.solvers.quadratic import EPS, SMALL, Quadratic, StepProblem, make_quadratic
+from mssl.solvers.quadratic import EPS, Quadratic, StepProblem, make_quadratic
 
 # The Newton iteration for the intercepts ends with a step of at most this length. The error is then about 1e-9 in the
 # intercept and 1e-18 in the loss, so a further step would gain nothing.
@@ -60,10 +61,6 @@ _LAST_STEP = 3e-5
 # Share of the present gap to which the quadratic is solved. A smaller share costs more per step, a larger one takes
 # more steps. If a step leaves more than this share of the gap, the Hessian is formed again.
 _INNER = 0.05
-# Largest change in the first step, of an intercept, or of a predictor if the curvature of the loss is unbounded. The
-# quadratic model is inaccurate beyond it. The limit grows after steps of full length that decrease the objective as
-# the model predicts; otherwise the iteration would approach a distant optimum slowly.
-_LONGEST_MOVE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +163,7 @@ class GLMRows:
             return self.loss.derivative_sums(self.y, predictor + self.design.per_task(b), self.weights, starts)
 
         start = np.zeros(self.design.n_tasks) if start is None else start
-        return bracketed_newton(derivatives, start, longest=_LONGEST_MOVE, last=_LAST_STEP)
+        return bracketed_newton(derivatives, start, longest=LONGEST_MOVE, last=_LAST_STEP)
 
     def working(self, predictor: Array, eta: Array, *, observed: bool = False) -> tuple[Array, Array]:
         """Weights c and targets z of the quadratic that agrees with the loss to second order at η.
@@ -327,7 +324,7 @@ def proximal_newton(
     keeps, spent = isinstance(penalty, EntrywisePenalty) and problem.bound.covariance is not None, 0
     point = loss.evaluate(np.asarray(V, dtype=float))
     poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
-    best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, _LONGEST_MOVE, 0, False
+    best, idle, gain, reach, done, stuck = np.inf, 0, np.inf, LONGEST_MOVE, 0, False
     # The loss of a row is about the precision of its task. This determines the rounding of a sum that is much smaller.
     rounding = float(EPS * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
     while True:
@@ -398,7 +395,7 @@ def _search(
         after = new.loss + problem.penalty.value(V) + coupling.value(V)
         if after <= before + ARMIJO * t * expected + slack:
             fall, further = max(before - after - rounding - slack, 0.0), 1.0 if first == 1.0 else 2.0
-            return new, t == 1.0, fall, max(_LONGEST_MOVE, reach * (further if t == first else 0.5))
+            return new, t == 1.0, fall, max(LONGEST_MOVE, reach * (further if t == first else 0.5))
         t *= 0.5
     loss.evaluate(point.W, point.predictor, point.intercepts)
-    return None, False, 0.0, _LONGEST_MOVE
+    return None, False, 0.0, LONGEST_MOVE

@@ -40,9 +40,9 @@ from mssl.data.factors import triangle
 from mssl.kernels import gram_products, plain, weight_system
 from mssl.model.bounds import Components
 from mssl.model.coupling import Coupling
-from mssl.model.task_matrix import DENSE_UP_TO
+from mssl.model.task_matrix import DENSE_UP_TO, SMALL
 from mssl.solvers.base import INNER_ITERATIONS, NEGLIGIBLE, PATIENCE, Status, WeightStep
-from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, SMALL, Problem, Quadratic, positive
+from mssl.solvers.quadratic import EPS, MOST_UNKNOWNS, Problem, Quadratic, positive
 
 Apply = Callable[[Array], Array]
 

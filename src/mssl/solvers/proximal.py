@@ -28,17 +28,18 @@ from dataclasses import replace
 import numpy as np
 
 from mssl._typing import Array, Mask
+from mssl.glasso.solver import SLOW
 from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
+from mssl.model.task_matrix import SMALL
 from mssl.penalties import L21
-from mssl.solvers.base import SLOW, Status, WeightStep
-from mssl.solvers.quadratic import INNER, SMALL, Problem, Quadratic
+from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
+from mssl.solvers.quadratic import INNER, Problem, Quadratic
 
 # The constants below affect the time only. The certificate decides when a descent ends.
 
 # Iterations between two certificates. A smaller number computes more certificates, a larger one wastes iterations.
 _GAP_EVERY = 5
-_PATIENCE = 4000  # safeguard: the iteration ends as stalled if the gap has not fallen within this number of iterations
 # Smallest factor by which the curvature grows if a step shows that it is too small. A smaller factor repeats more
 # steps, a larger one makes them shorter.
 _GROWTH = 1.5
@@ -78,7 +79,7 @@ def accelerated(problem: Problem, V0: Array, *, tol: float, max_iter: int = 10_0
             gap = certificate(V, HV - q)
             if gap < SLOW * least:
                 least, last_fall = gap, iteration
-            idle = iteration - last_fall >= _PATIENCE
+            idle = iteration - last_fall >= PATIENCE * INNER_ITERATIONS  # a safeguard
             if end := WeightStep.ended(V, gap, iteration, tol, limit=max_iter, idle=idle, bound=certificate.certified):
                 return end
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))

@@ -23,14 +23,13 @@ from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import TaskLoss, gram_products
 from mssl.model.bounds import CompositeBound, ConvexLoss, WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
+from mssl.model.task_matrix import SMALL
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Unknowns, WeightStep
 
 EPS = float(np.finfo(float).eps)
 # The constants below affect time and memory only.
 
-# Number of tasks, and of features, up to which one compiled call with dense matrices is faster than separate products.
-SMALL = 64
 MANY_FEATURES = 100  # with at least this number of features, coordinate descent over all of them may take long
 # Size of an array above which a product with it takes longer than the Python calls around it.
 LARGE = 2**16

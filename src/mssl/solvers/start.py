@@ -50,9 +50,10 @@ from scipy.optimize import brentq
 from scipy.special import digamma, zeta
 
 from mssl._typing import Array
+from mssl.data.inputs import ROUNDING
 from mssl.exceptions import DataError
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, ROUNDING, bracketed_newton
+from mssl.solvers.base import MOST_STEPS, NEGLIGIBLE, PATIENCE, SMALLEST_VARIANCE, bracketed_newton
 from mssl.solvers.glm import GLMLoss, GLMRows, Point, proximal_newton
 from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import LARGE, Quadratic, StepProblem, WeightProblem
@@ -74,7 +75,6 @@ _PROBES = 32
 # Grid for the logarithm of τ²·(mean eigenvalue)/σ²; it spans nine decades.
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2
 _FLAT = 1e-9  # differences of the criterion, its slopes and its Newton steps below this count as rounding
-_NOISE_FLOOR = 1e-10  # safeguard: smallest noise variance, as a share of the variance of the target
 _SMALLEST_FREEDOM = 1e-3  # safeguard: variances with fewer degrees of freedom than this are ignored
 
 # The next constants belong to the single-task ridge fits. Their estimates need an accuracy of about ten percent;
@@ -138,7 +138,7 @@ class Spectra:
         """
         explained = np.divide(self.projections**2, self.values, out=np.zeros(self.values.shape), where=self.values > 0)
         rest = self.target_squares - explained.sum(axis=1)
-        floor = np.where(self.target_squares > 0, _NOISE_FLOOR * self.target_squares / self.rows, 1.0)
+        floor = np.where(self.target_squares > 0, SMALLEST_VARIANCE * self.target_squares / self.rows, 1.0)
         return explained, np.where(rest > ROUNDING * self.target_squares, rest, 0.0), floor
 
 

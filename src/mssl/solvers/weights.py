@@ -13,13 +13,14 @@ from mssl._typing import Array
 from mssl._validation import refused, warn
 from mssl.kernels import TaskLoss, plain
 from mssl.model.coupling import Coupling
+from mssl.model.task_matrix import SMALL
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import INNER_ITERATIONS, PATIENCE, Status, WeightStep
 from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss, proximal_newton
 from mssl.solvers.linear import conjugate_gradient, solve_exactly
 from mssl.solvers.proximal import accelerated, descend_composite
-from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, SMALL, Problem, Quadratic, StepProblem, WeightProblem
+from mssl.solvers.quadratic import MANY_FEATURES, MOST_UNKNOWNS, Problem, Quadratic, StepProblem, WeightProblem
 
 # Safeguard: limit of the iterations in all Newton steps of one weight step. Usual weight steps take several hundred.
 _INNER_BUDGET = 20_000

@@ -14,9 +14,9 @@ from scipy.stats import rankdata
 
 from mssl._typing import Array
 
-# Smallest eigenvalue of a correlation matrix. A larger one changes the correlations more, a smaller one makes the
-# inverse less accurate.
-_SMALLEST_EIGENVALUE = 1e-6
+# Smallest eigenvalue of a learned correlation matrix, and of a learned covariance relative to its largest: a safeguard.
+# A larger one changes the matrix more, a smaller one makes the inverse less accurate.
+LEAST_EIGENVALUE = 1e-7
 
 
 def rank_correlation(Q: Array, kind: str) -> Array:
@@ -79,7 +79,7 @@ def _sign_products(Q: Array) -> Array:
     return products
 
 
-def nearest_correlation(R: Array, least: float = _SMALLEST_EIGENVALUE) -> Array:
+def nearest_correlation(R: Array, least: float = LEAST_EIGENVALUE) -> Array:
     """A positive definite matrix with unit diagonal near R. Small eigenvalues are raised, then the matrix is scaled."""
     values, vectors = np.linalg.eigh(R)
     if values[0] >= least:
