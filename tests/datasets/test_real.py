@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.utils import Bunch
 
 from mssl import datasets
 from mssl.datasets import _fetch, _loaders
@@ -138,6 +139,20 @@ def test_export_writes_what_load_gives(tmp_path):
     np.testing.assert_array_equal(np.array([row[1:-1] for row in rows], dtype=float), bunch.X)
     assert [int(row[-1]) for row in rows] == bunch.y.tolist()
     assert [entry.name for entry in tmp_path.iterdir()] == ["digits.csv"]
+
+
+def test_export_writes_each_column_in_one_way(tmp_path, monkeypatch):
+    """A column of whole numbers has no ``.0`` in any row, any other column has a point in every row."""
+    X = np.column_stack([np.arange(8.0), [1, 2, 3, 4, 5, 6, 7, 0.5]])
+    bunch = Bunch(X=X, y=np.arange(8), tasks=np.repeat(["a", "b"], 4), feature_names=np.asarray(["whole", "other"]))
+    monkeypatch.setattr(_loaders, "CHUNK", 4)  # two rows at a time
+    monkeypatch.setattr(_loaders, "load", lambda name, **options: bunch)
+    for given in (X, sparse.csr_array(X)):
+        bunch.X = given
+        with datasets.export("digit-pairs", tmp_path / "table.csv").open(newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        assert [row[1] for row in rows] == [str(i) for i in range(8)]
+        assert [row[2] for row in rows] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0", "0.5"]
 
 
 def test_export_leaves_nothing_where_it_fails(tmp_path, monkeypatch):

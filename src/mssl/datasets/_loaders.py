@@ -652,15 +652,21 @@ def load(name: str, **options: Any) -> Bunch:
     return _LOADERS[info(name).name](**options)
 
 
-def _blocks(bunch: Bunch) -> Iterator[list[list[object]]]:
-    """Columns of blocks of rows of the file; sparse X is unpacked block by block. Whole numbers lose their ``.0``."""
+def _parts(bunch: Bunch) -> Iterator[tuple[slice, Array]]:
+    """Yield runs of rows and their features; sparse X is unpacked run by run."""
     step = max(1, CHUNK // bunch.X.shape[1])
     for start in range(0, len(bunch.y), step):
-        rows = slice(start, start + step)
-        block = bunch.X[rows].toarray() if sparse.issparse(bunch.X) else np.asarray(bunch.X[rows])
-        values = block.astype(np.int64) if np.equal(block, np.round(block)).all() else block
+        part = bunch.X[start : start + step]
+        yield slice(start, start + step), part.toarray() if sparse.issparse(part) else np.asarray(part)
+
+
+def _blocks(bunch: Bunch) -> Iterator[list[list[object]]]:
+    """Columns of blocks of rows of the file. Columns that hold whole numbers alone lose their ``.0``."""
+    whole = np.all([np.equal(part, np.round(part)).all(axis=0) for _, part in _parts(bunch)], axis=0)
+    for rows, part in _parts(bunch):
+        features = [(x.astype(np.int64) if plain else x).tolist() for x, plain in zip(part.T, whole, strict=True)]
         months = [bunch.months[rows].astype(str).tolist()] if "months" in bunch else []
-        yield [bunch.tasks[rows].tolist(), *months, *values.T.tolist(), bunch.y[rows].tolist()]
+        yield [bunch.tasks[rows].tolist(), *months, *features, bunch.y[rows].tolist()]
 
 
 def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
