@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from command_line import rows_of
+from command_line import call, rows_of
 
 from mssl.cli._tables import TableOptions, read_training
 from mssl.data.folds import Folds
@@ -48,6 +48,56 @@ def test_occasions_follow_each_other_in_time(file):
     rows = np.genfromtxt(file, delimiter=",", skip_header=1, usecols=(1, 2))[:12]
     north = read(file, time="day", order="day").given["X"][:, 0, 0]
     np.testing.assert_array_equal(north, rows[np.argsort(rows[:, 0]), 1])
+
+
+def test_edges_are_read_once(file, tmp_path, monkeypatch):
+    from mssl.files import tables
+
+    edges, read_table, opened = tmp_path / "edges.csv", tables.read_table, []
+    edges.write_text("from,to,note,weight\nnorth,south,x,2.5\n")
+    monkeypatch.setattr(tables, "read_table", lambda path, **how: opened.append(str(path)) or read_table(path, **how))
+    training = read_training(TableOptions(data=file, task="site", target="y"), str(edges))
+    assert training.edges == [(0, 1, 2.5)]
+    assert opened == [file, str(edges)]
+
+
+def test_names_in_edges_keep_their_zeros(tmp_path):
+    rows = [f"{site},{day}.5,{day}" for site in ("007", "7") for day in range(5)]
+    (tmp_path / "data.csv").write_text("\n".join(["site,a,y", *rows]))
+    (tmp_path / "edges.csv").write_text("from,to\n007,7\n")
+    training = read_training(
+        TableOptions(data=str(tmp_path / "data.csv"), task="site", target="y"), str(tmp_path / "edges.csv")
+    )
+    assert training.edges == [(0, 1, 1.0)]
+
+
+@pytest.mark.parametrize(("options", "random"), [({"time": "day"}, True), ({"time": "day", "order": "day"}, False)])
+def test_folds_of_occasions_follow_the_seed_unless_an_order_makes_them_blocks(file, options, random):
+    """One rule for the search of ``fit`` (as many folds as for None) and for ``compare``."""
+    training = read(file, **options)
+    data = rows_of(training)
+    for number in (None, 4):
+        zero, same, other = (Folds.from_cv(data, training.cv(number, seed)).test for seed in (0, 0, 1))
+        np.testing.assert_array_equal(zero, same)
+        np.testing.assert_array_equal(zero, Folds.from_cv(data, number).test)
+        assert np.array_equal(zero, other) is not random
+
+
+@pytest.mark.parametrize("method", ["r-mssl", "p-mssl"])
+def test_the_seed_of_a_fit_reaches_its_folds(file, monkeypatch, method):
+    import mssl
+
+    given = []
+
+    def stop(search, template, data, splits):
+        given.append(splits.test)
+        raise DataError("the folds are known")
+
+    monkeypatch.setattr(mssl.MSSLRegressorCV, "_check", stop)
+    for seed in ("0", "1"):
+        args = ("fit", file, "--task", "site", "--target", "y", "--time", "day", "--method", method, "--seed", seed)
+        call(*args, code=1)
+    assert not np.array_equal(*given)
 
 
 def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):

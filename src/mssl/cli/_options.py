@@ -313,7 +313,12 @@ class Running(Telling):
     """Options for running a command that fits."""
 
     jobs: Jobs = None
-    seed: Annotated[int, "Seed of the folds and of the halves of stability selection.", {"type": click.IntRange(0)}] = 0
+    seed: Annotated[
+        int,
+        "Seed of the folds, which are random unless --order makes them blocks of time, and of the halves of stability "
+        "selection.",
+        {"type": click.IntRange(0)},
+    ] = 0
     resume: Annotated[
         bool,
         "Record finished work in FILE.checkpoint, beside the file of --save (compare: DATA.compare.checkpoint here). "

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
-from sklearn.model_selection import KFold
 
 from mssl._typing import Index, Json, Labels
 from mssl._validation import warn
@@ -83,15 +82,17 @@ class Training:
         """X in the form that an estimator with the table's schema accepts."""
         return Features(self.given["X"], feature_names=np.asarray(self.schema.feature_names, dtype=object))
 
-    def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
-        """Return folds within each task, or blocks of time for aligned rows."""
-        return KFold(number) if self.aligned else self.drawn_folds(number, seed) or number
+    def cv(self, number: int | None, seed: int) -> TaskKFold | TaskGroupKFold | int | None:
+        """Return random folds of rows, occasions or groups; only their number if an order makes them blocks of time.
 
-    def drawn_folds(self, number: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
-        """Return random folds of rows or groups; None if the folds are blocks of time."""
-        if self.aligned or self.given["order"] is not None:
-            return None
-        return (TaskKFold if self.given["groups"] is None else TaskGroupKFold)(number, random_state=seed)
+        ``None`` means as many folds as for ``cv=None``.
+        """
+        groups = self.given["groups"]
+        if self.given["order"] is not None:
+            return number
+        if groups is None:
+            return TaskKFold(number or 5, random_state=seed)
+        return TaskGroupKFold(number or min(5, len(np.unique(groups))), random_state=seed)
 
     def prepare(self, model: Any, method: str) -> Any:
         """Return the model with the given graph if it needs one; raise if the table lacks what the method needs."""
@@ -196,14 +197,13 @@ def column_labels(column: ColumnValues, name: str) -> Labels:
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     """Return pairs of task indices with weights from a table of task names."""
-    names = tables.read_table(path).names
+    table = tables.read_table(path, text=2)
+    names = table.names
     if len(names) < 2:
         raise DataError(f"{path!r} has one column; give two columns of task names, and one of weights if edges differ.")
-    weighted = ["weight"] if "weight" in names[2:] else []
-    table = tables.read_table(path, columns=[*names[:2], *weighted], text=names[:2])
     ends = [tables.read_task_column(table[name], name).tolist() for name in names[:2]]
     tables.check_tasks([*ends[0], *ends[1]], tasks)
-    weights = table["weight"].numbers() if weighted else np.ones(len(ends[0]))
+    weights = table["weight"].numbers() if "weight" in names[2:] else np.ones(len(ends[0]))
     place = {task: k for k, task in enumerate(tasks)}
     edges = [(place[a], place[b], float(weight)) for a, b, weight in zip(*ends, weights, strict=True)]
     wrong = next((edge for edge in edges if edge[0] == edge[1] or not 0 <= edge[2] < np.inf), None)

@@ -134,7 +134,7 @@ def _learn(model: Any, method: str, training: Training, fixed: Json, run: cli.Ru
     _log.log(logging.INFO if n_rows >= _MANY_ROWS else logging.DEBUG, text)
     if training.moments is None:
         if run.seed and "cv" in known:
-            model.set_params(cv=training.drawn_folds(5, run.seed))
+            model.set_params(cv=training.cv(None, run.seed))
         if training.edges is not None and lacks_graph(model) is None:
             raise click.UsageError(f"--edges is given, but {method} takes no known graph; leave it out, or use s2m2r.")
         training.prepare(model, method)

@@ -133,7 +133,7 @@ class Table:
 
 
 def read_table(
-    path: str | Path, *, columns: Sequence[str] | None = None, drop: Sequence[str] = (), text: Sequence[str] = ()
+    path: str | Path, *, columns: Sequence[str] | None = None, drop: Sequence[str] = (), text: Sequence[str] | int = ()
 ) -> Table:
     """Read a table from a CSV, TSV (also gzipped), Parquet or Feather file.
 
@@ -145,8 +145,9 @@ def read_table(
         Columns to read; by default all.
     drop : sequence of str
         Columns to skip.
-    text : sequence of str
-        Columns to read as text even if they look like numbers, so that a task named ``007`` keeps its zeros.
+    text : sequence of str or int
+        Columns to read as text even if they look like numbers, so that a task named ``007`` keeps its zeros; a number
+        means that many first columns.
 
     Returns
     -------
@@ -169,7 +170,8 @@ def read_table(
         found = _Text(stream, file)
         wanted = _check_names(found.names, columns, drop, file.name)
         read = _read_plain if find_spec("pyarrow") is None else _read_csv
-        return read(found, wanted, [name for name in text if name in wanted])
+        texts = found.names[:text] if isinstance(text, int) else text
+        return read(found, wanted, [name for name in texts if name in wanted])
 
 
 def _ending(path: str | os.PathLike[str], error: type[MSSLError], usual: str = "") -> str:
