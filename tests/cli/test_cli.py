@@ -319,6 +319,17 @@ def test_inspect(weather):
     assert header["certificate"]["relative_gap"] < 1e-6
 
 
+def test_inspect_tells_columns_and_what_maps_make_of_them(tmp_path):
+    X, tasks = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(["a", "b"], 30)
+    for features, words in (("linear", None), ("spline", "features after maps")):
+        model = mssl.MSSLRegressor(np.inf, features=features).fit(X, X[:, 0] ** 2, tasks=tasks)
+        mssl.save(model, tmp_path / "m.npz")
+        shown = call("inspect", tmp_path / "m.npz").output.splitlines()
+        told = {line.rsplit(None, 1)[0].strip(): line.split()[-1] for line in shown if line.split()[-1:]}
+        assert told["columns"] == "2"
+        assert told.get("features after maps") == (None if words is None else str(len(model.features_)))
+
+
 def test_read_only_folders_are_refused_before_the_work(weather, tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir()

@@ -271,12 +271,14 @@ def _show(header: Json, all_tasks: bool) -> None:
     proof = header["certificate"]
     if proof is not None:
         proof = f"{proof['status']} (relative gap {float(proof['relative_gap']):.1e}, {proof['rounds']} rounds)"
+    columns, features = header.get("columns"), len(header["features"])  # Files of older builds lack the columns.
     cli.print_facts(
         [
             ("class", header["class"]),
             ("format version", header["version"]),
             ("tasks", len(header["tasks"])),
-            ("features", len(header["features"])),
+            ("features" if columns is None else "columns", features if columns is None else columns),
+            *([] if columns in (None, features) else [("features after maps", features)]),
             ("support", "none" if header["edges"] is None else f"{header['edges']} pairs"),
             ("certificate", proof or "none"),
             *((name, value) for name, value in header["notes"].items() if not isinstance(value, dict | list)),

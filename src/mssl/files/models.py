@@ -228,6 +228,7 @@ def _summary(model: BaseEstimator) -> Json:
             for name, value in model.get_params(deep=False).items()
         },
         **{kind: [str(name) for name in getattr(model, f"{kind}_", [])] for kind in ("tasks", "features", "classes")},
+        "columns": getattr(model, "n_features_in_", None),
         "edges": None if graph is None else graph.n_edges,
         "certificate": {name: _plain(v) for name, v in certificate(result).items()}
         if isinstance(result, FitResult)
