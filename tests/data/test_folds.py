@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit, cross_val_score
 
-from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskClassifier
 from mssl.data.folds import Folds, read_splits
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.judge.compare import compare_methods
 from mssl.model_selection import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 
 
@@ -276,6 +277,13 @@ def test_folds_that_lose_a_task_or_have_no_rows():
         MSSLClassifierCV(cv=[(labels != "", labels == "no"), (labels == "no", labels == "yes")]).fit(
             X, labels, tasks=tasks
         )
+
+
+def test_a_comparison_names_the_fold_that_loses_a_class():
+    X, labels = np.random.default_rng(0).normal(size=(40, 2)), np.repeat(["yes", "no"], [3, 37])
+    cv = [(np.arange(3, 40), np.arange(3)), (np.r_[0:3, 20:40], np.arange(3, 20))]
+    with pytest.raises(DataError, match="Fold 0 of cv leaves no training rows of class 'yes'"):
+        compare_methods({"own": MultiTaskClassifier()}, X, labels, np.repeat(["a", "b"], 20), cv=cv)
 
 
 def test_a_class_may_be_missing_in_the_training_rows_of_a_task():

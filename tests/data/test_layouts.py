@@ -169,6 +169,11 @@ BAD = {
         LayoutError,
         "Leave the ids out",
     ),
+    "names of the columns of y as task ids": (
+        lambda: MSSLRegressor().fit(X0, np.c_[Y0, Y0], tasks=["a", "b"]),
+        LayoutError,
+        "name the tasks by the columns of a frame y",
+    ),
     "rows differ": (lambda: MSSLRegressor().fit(X0, Y0[:4]), LayoutError, "inconsistent"),
     "aligned shapes differ": (lambda: MSSLRegressor().fit(np.ones((6, 2, 3)), np.ones((6, 3))), LayoutError, "aligned"),
     "four dimensions": (lambda: MSSLRegressor().fit(np.ones((2, 2, 2, 2)), np.ones((2, 2))), LayoutError, "dimensions"),

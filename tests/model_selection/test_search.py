@@ -547,3 +547,16 @@ def test_no_score_before_a_fit(model):
     data = _tasks()
     with pytest.raises(NotFittedError):
         model.score(data.X, data.y, tasks=data.tasks)
+
+
+@pytest.mark.parametrize("given", [np.inf, SparsePrecision(alpha=np.inf)])
+def test_a_search_may_start_from_a_fit_without_a_graph(given):
+    """λ is searched, whatever λ the given estimator has."""
+    data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=6, n_samples=24, random_state=0)
+    grid = {"coef_penalty": [0.0], "shared_mean": [False], "prior_strength": [1.0]}
+    found, usual = (
+        MSSLRegressorCV(MSSLRegressor(graph_penalty=penalty), param_grid=grid, cv=2).fit(data.X, data.y, data.tasks)
+        for penalty in (given, SparsePrecision() if isinstance(given, SparsePrecision) else 0.3)
+    )
+    assert found.best_params_ == usual.best_params_
+    np.testing.assert_allclose(found.coef_, usual.coef_, rtol=1e-9)

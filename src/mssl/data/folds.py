@@ -18,7 +18,7 @@ tasks. Otherwise the training part knows the errors of the test rows, and the se
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
@@ -163,8 +163,11 @@ class Folds:
             sides[0, number, train] = sides[1, number, test] = True
         return cls(*sides[:, :, rows])
 
-    def check(self, data: TaskData) -> None:
-        """Raise if a training part lacks a task, or if a part has no rows."""
+    def check(self, data: TaskData, classes: Mapping[Any, Hashable]) -> None:
+        """Raise if a training part lacks a task or a class, or if a part has no rows; single tasks may lack a class.
+
+        ``classes`` maps the values of ``data.y`` to the names of the classes. It is empty for other targets.
+        """
         if not len(self):
             raise DataError(
                 "cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs."
@@ -180,6 +183,11 @@ class Folds:
                 raise DataError(
                     f"Fold {number} of cv leaves no training rows of tasks {listing(missed)}; use TaskKFold, which "
                     "splits within every task, or fewer folds."
+                )
+            if lost := [name for value, name in classes.items() if not np.any(data.y[train] == value)]:
+                raise DataError(
+                    f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
+                    "or more, and use TaskKFold (an integer cv), which keeps one of them in each training part."
                 )
 
     def cells(self) -> tuple[Index, Mask, Mask]:
@@ -384,9 +392,12 @@ class TaskGroupKFold(TaskKFold):
     """K folds of whole groups: all rows of a group, in all tasks, are on the same side of every split.
 
     Groups are dealt out from the largest to the smallest. Each group goes to the fold in which its tasks have the
-    fewest rows so far, so folds are balanced by task as far as the groups allow. Labels play no role, with one
-    exception: if each of two classes occurs in at least two groups, every training part holds both. A group that holds
-    all rows of some task is never held out, since no rows of that task would be left for training.
+    fewest rows so far, so folds are balanced by task as far as the groups allow. A group that holds all rows of some
+    task is never held out, since no rows of that task would be left for training. Labels play no role, with one
+    exception: if one fold would hold out all rows of one of two classes, one of the groups with that class moves to
+    another fold. The same is done for tasks. With very few groups (three to eight in two or three folds) about one
+    split in a hundred still holds out a class or a task of several groups whole, because each move can undo an earlier
+    one; estimators and comparisons then raise an error that names it. Other seeds or other numbers of folds help.
 
     Parameters
     ----------
@@ -440,7 +451,8 @@ def deal_groups(
     group, of_row : ndarrays of int of shape (N,)
         Group and task of each row.
     classes : sequence of ndarrays
-        Rows of each class, from :func:`class_rows`. No fold holds out all rows of a class that has at least two groups.
+        Rows of each class, from :func:`class_rows`. Classes with at least two groups are kept in all training parts, as
+        far as :class:`TaskGroupKFold` says.
     names : ndarray of shape (K,)
         Task names.
     n_splits : int
@@ -477,6 +489,7 @@ def deal_groups(
         load[best, columns] += rows
         total[best] += sizes[g]
     # If one fold would hold out all rows of a class or a task, its smallest group moves to the smallest other fold.
+    # With few groups the move can put all rows of another class or task into that fold.
     by_task = sparse.csc_array(owners)
     tasks = np.split(by_task.indices, by_task.indptr[1:-1])
     for mine in [*(np.unique(group[rows]) for rows in classes), *tasks]:

@@ -238,7 +238,8 @@ def read_labels(values: object, name: str = "", n: int | None = None) -> Labels 
         )
     if n is not None and len(labels) != n:
         problem = f"{name} has {len(labels)} entries" if name else f"There are {len(labels)} task ids"
-        raise LayoutError(f"{problem} for {n} rows; give one {'entry' if name else 'id'} per row.")
+        named = "" if name else " If each task is a column of y, name the tasks by the columns of a frame y instead."
+        raise LayoutError(f"{problem} for {n} rows; give one {'entry' if name else 'id'} per row.{named}")
     if isinstance(labels, CodedTasks):
         return labels
     missing = is_missing(labels)

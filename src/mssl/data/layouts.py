@@ -397,7 +397,7 @@ def _from_table(
     if names is not None and not aligned:
         raise LayoutError(
             f"y has shape {y.shape} and task ids were given too; give y of shape (N,) with task ids. "
-            "Leave the ids out if all tasks share one design."
+            "Leave the ids out if all tasks share one design, and name the tasks by the columns of a frame y."
         )
     if names is not None and len(names) != K:
         raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name per task.")

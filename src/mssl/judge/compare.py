@@ -128,7 +128,7 @@ def compare_methods(
     arrays = {name: None if values is None else np.asarray(values) for name, values in beside.items()}
     given = {"X": rows, "tasks": tasks, **arrays}
     folds = Folds.from_cv(data, cv, rows)
-    folds.check(data)
+    folds.check(data, {label: label for label in np.unique(data.y).tolist()} if labels else {})
     _check_inner_folds(estimators, data, folds)
     pieces = [
         (f"{name}, part {k + 1}", (model, data, given, labels, *split))

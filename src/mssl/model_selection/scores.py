@@ -228,6 +228,9 @@ def graph_limit(source: Dataset, model: MultiTaskEstimator) -> float:
     In the paper's formulation λ changes the start as well, so that fits determine λ_max. If all weights are zero, every
     positive number is valid; 0 is not, since the objective has no minimum there.
     """
+    given = getattr(model, "graph_penalty", None)
+    if getattr(given, "alpha", given) == np.inf:  # The fit itself learns no graph; λ_max is that of any other λ.
+        model = configured(model, {"graph_penalty": 1.0})
     spec = model.to_spec(source)
     if not spec.structure.prices_edges:
         raise refused("structure", spec.structure, "a path over λ needs a learned sparse precision")

@@ -25,7 +25,7 @@ from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.encoding import Features
 from mssl.data.folds import CV, Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_rows, listing
+from mssl.data.inputs import as_rows
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.base import MultiTaskEstimator, PenaltyLimits, hint_at_other_scales
@@ -363,14 +363,7 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
 
     def _check(self, template: MultiTaskEstimator, data: TaskData, splits: Folds) -> None:
         """Raise for invalid parameters and folds before anything is computed."""
-        splits.check(data)
-        classes = template.classes_.tolist() if hasattr(template, "classes_") else []
-        for number, train in enumerate(splits.train):  # Single tasks may lack a class.
-            if lost := [label for value, label in enumerate(classes) if not np.any(data.y[train] == value)]:
-                raise DataError(
-                    f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
-                    "or more, and use TaskKFold (an integer cv), which keeps one of them in each training part."
-                )
+        splits.check(data, dict(enumerate(getattr(template, "classes_", np.empty(0)).tolist())))
         check_choice("search", self.search, ("coordinate", "grid"))
         check_choice("refit", self.refit, ("average", "best", "one_se"))
         check_choice("selection", self.selection, ("prediction", "graph", "both"))
