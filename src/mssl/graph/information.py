@@ -57,6 +57,7 @@ from mssl.graph.tests import (
     correlation_p,
 )
 from mssl.kernels.threads import threads_for
+from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import NEGLIGIBLE
@@ -80,7 +81,7 @@ _FREE_ROWS = 1.5
 # cost time and change little.
 _NEGLIGIBLE = 0.9
 # Largest number of rows of a matrix of products and of a block of the likelihood. A limit on time: two seconds.
-_MOST_ROWS = 1000
+_MOST_ROWS = DENSE_UP_TO // 2
 _MOST_IN_GROUP = 50  # Largest group with a likelihood, a limit on time: its covariance has 1 275 entries.
 _MOST_OPERATIONS = 3e10  # Limit on the operations of one evaluation of all groups' likelihoods: ten seconds.
 # Prior observations of unrelated tasks. More keep Σ farther from singularity but bias it; from 0.03 to 0.3 the tables

@@ -104,6 +104,7 @@ from mssl.glasso.solver import graphical_lasso
 from mssl.graph.communities import members
 from mssl.graph.tables import FDR, PERMUTATIONS, Relation, RelationTable
 from mssl.kernels.threads import SingleThreaded
+from mssl.model.task_matrix import DENSE_UP_TO
 
 if TYPE_CHECKING:
     from mssl.graph.information import RelationInput
@@ -123,7 +124,9 @@ _MANY = 100.0
 # core of 2.5 GHz, so that 19 permutations take under 2 s (measured for 10 to 1000 tasks with 4 to 100 features).
 _MOST_UNASKED = 1e8
 _PAIR = 6e3  # Operations per pair apart from matrix products, measured on the same core with 100 and more tasks.
-_MOST_TASKS = 4000  # Largest number of tasks whose pairs are compared, a limit on memory: a dozen arrays of 128 MB.
+# Largest number of tasks whose pairs are compared, a limit on memory: a dozen arrays, each four times as large as one
+# that every room may form.
+_MOST_TASKS = 2 * DENSE_UP_TO
 MOST_SAVED = 500  # Largest number of tasks whose evidence is always saved, a limit on the file: 4 MB.
 
 

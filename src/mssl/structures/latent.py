@@ -38,14 +38,14 @@ from scipy import linalg
 from mssl._renamed import old_names
 from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_number
-from mssl.glasso.solver import LOOK, UNBALANCED
+from mssl.glasso.solver import LOOK, PATIENCE, UNBALANCED
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
 from mssl.structures.sparse import SparseGraph
 
 _MAX_ITERATIONS = 5000  # safeguard: limit of ADMM iterations in one update, which then reports a larger gap
 # Number of iterations after which ρ stays fixed. ADMM converges for a fixed ρ only; adapting it speeds up the start.
-_LAST_BALANCE = 400
+_LAST_BALANCE = 2 * PATIENCE
 
 
 class LatentParts(NamedTuple):

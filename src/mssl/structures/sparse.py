@@ -11,7 +11,7 @@ import numpy as np
 from mssl._renamed import old_names
 from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
-from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
+from mssl.glasso.solver import PATIENCE, GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
 from mssl.kernels import plain
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
@@ -36,8 +36,8 @@ FULL_FLOOR = 10  # number of tasks per feature at which the floor equals the sam
 
 # A warning says that graph steps are slow if one takes at least this number of sweeps, for more than this number of
 # tasks; usual steps take 2 to 40 sweeps. It is also the limit of ADMM iterations per step, which is enough for most
-# steps. If it is not, descent continues from there.
-_MANY = 100
+# steps: half the patience of a graphical lasso on its own. If it is not enough, descent continues from there.
+_MANY = PATIENCE // 2
 
 
 def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = None) -> Array:
