@@ -36,6 +36,17 @@ def small(model, layout="long"):
     return model.fit(data.X, data.y, **named)
 
 
+def test_limits_of_other_data_change_no_fitted_model():
+    model = small(mssl.MSSLRegressor())
+    data = make_clustered_tasks(n_tasks=4, n_features=4, clusters=[[0, 1]], random_state=0)
+    before = model.predict(data.X, tasks=data.tasks)
+    few = data.tasks != data.tasks[0]
+    limits = model.limits(data.X[few, :2], data.y[few], tasks=data.tasks[few])
+    assert limits == mssl.MSSLRegressor().limits(data.X[few, :2], data.y[few], tasks=data.tasks[few])
+    np.testing.assert_array_equal(model.predict(data.X, tasks=data.tasks), before)
+    assert model.n_features_in_ == 4
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_copies_and_pickles_compute_nothing(name, monkeypatch):
     model = small(MODELS[name])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from sklearn.base import clone
 
 from mssl._typing import Array, ArrayLike, BaseEstimator, CallbackSupportMixin, Given, Mask, SharedMean, with_callbacks
 from mssl._validation import refused, warn
@@ -292,8 +293,9 @@ class MultiTaskEstimator(TaskEstimator):
         _check_units(unit, prepared.design.scales, result)
         covariance = result.structure.covariance
         covariance = None if covariance is None else covariance * scale * unit**2
-        related = None if spec.structure.relates != "residual" else covariance
-        residual = None if related is None else error_inflation(result) * related
+        residual = None
+        if spec.structure.relates == "residual" and covariance is not None:
+            residual = error_inflation(result) * covariance
         W, level, mean = prepared.user_weights(result) if weights is None else weights
         coef, intercept = typed(W, level, data.dtype)
         unseen = coef.mean(axis=0)
@@ -403,10 +405,12 @@ class MultiTaskEstimator(TaskEstimator):
 
         def report(record: Record) -> bool:
             if self.verbose:
-                place = f"round {record.iteration:3d}  objective {record.objective:.8g}"
-                print(f"{place}  gap {record.relative_gap:.1e}  edges {record.edges}", file=sys.stderr)
+                reached = f"objective {record.objective:.8g}  gap {record.relative_gap:.1e}  edges {record.edges}"
+                print(f"round {record.iteration:3d}  {reached}", file=sys.stderr)
             # Fits with missing targets, and fits that restart, may have more rounds than callbacks expect.
-            return next(announced, None) is not None and self._pass(context, "round")
+            if next(announced, None) is None:
+                return False
+            return self._pass(context, "round")
 
         return report
 
@@ -418,8 +422,9 @@ class MultiTaskEstimator(TaskEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
-        data = self._map_features(self._read(X, y, tasks, sample_weight))
-        spec = self.to_spec(data)
+        reader = clone(self)  # so that a fitted model keeps its input
+        data = reader._map_features(reader._read(X, y, tasks, sample_weight))
+        spec = reader.to_spec(data)
         spec.check(data)
         prepared = spec.prepare(data)
         return PenaltyLimits(spec.graph_penalty_limit(prepared), spec.coef_penalty_limit(prepared))
