@@ -143,7 +143,7 @@ def test_values_are_shown_short_and_plain():
     assert len(shown(list(range(10_000)))) <= 80
 
 
-def test_refused_takes_theclass_of_the_error():
+def test_refused_takes_the_class_of_the_error():
     error = refused("y", None, "give one target per row", "Leave out rows without one.", DataError)
     assert type(error) is DataError
     assert str(error) == "y is None; give one target per row. Leave out rows without one."

@@ -203,7 +203,7 @@ def is_number(value: Any) -> bool:
     """Whether a text reads as a number, or another value is one."""
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 

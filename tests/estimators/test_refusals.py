@@ -43,6 +43,7 @@ def missing_target():
 # What is given, and what the message must name besides a remedy.
 INPUTS = {
     "text in an array": (with_entry("12 kg"), Y, TASKS, "column 1 holds '12 kg'"),
+    "a number too large": (with_entry(10**400), Y, TASKS, "column 1 holds 10000"),
     "objects": (with_entry({"kg": 12}), Y, TASKS, r"column 1 holds \{'kg': 12\}"),
     "complex X": (X + 1j, Y, TASKS, "X holds complex"),
     "complex y": (X, Y + 1j, TASKS, "y holds complex"),

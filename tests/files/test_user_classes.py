@@ -74,7 +74,7 @@ def test_a_class_that_was_not_handed_in_is_named(tmp_path):
     assert "intact" not in str(caught.value)
 
 
-def test_aclass_of_ours_does_not_stand_in_for_one_of_the_same_name(tmp_path):
+def test_a_class_of_ours_does_not_stand_in_for_one_of_the_same_name(tmp_path):
     """What a user named L1 is not read as mssl's."""
     mine = type("L1", (L1,), {})
     file = mssl.save(mssl.MultiTaskGLM(penalty=mine(0.5)), tmp_path / "m.npz")

@@ -531,7 +531,7 @@ def _numbers(X: Matrix) -> Matrix:
         raise DataError(f"{problem} while a minimum of 1 is required; give at least one row and one feature.")
     try:
         values = sparse.csr_array(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, np.float64, order="C")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         # Scikit-learn's protocol requires TypeError.
         refusal = TypeError if isinstance(error, TypeError) else DataError
         columns = enumerate(X.reshape(-1, shape[-1]).T.tolist())
