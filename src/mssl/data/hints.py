@@ -56,7 +56,8 @@ def hint_at_tasks(data: TaskData) -> None:
         return
     columns = () if data.encoder is None else data.encoder.columns
     names = [column.name for column in columns if column.categories is not None]
-    found, ids = [f"the columns {listing(names)} are encoded as categories"] if names else [], []
+    found = [f"the columns {listing(names)} are encoded as categories"] if names else []
+    ids = []
     if data.feature_names is not None and not sparse.issparse(data.X):
         for name, values in zip(map(str, data.feature_names), data.X.T, strict=True):
             fewest = 2 if "task" in name or _ID_NAME.fullmatch(name) else 3
@@ -73,9 +74,10 @@ def hint_at_tasks(data: TaskData) -> None:
 
 def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
     """Point out features of a table that look like ids, by their name or because they number or name every row."""
-    found, rows = [], len(X)
-    first = np.cumsum([0, *(column.width for column in columns[:-1])])
-    for column, values in zip(columns, X.T[first], strict=True):
+    found, first, rows = [], 0, len(X)
+    for column in columns:
+        values = X[:, first]
+        first += column.width
         named = _ID_NAME.fullmatch(column.name) is not None
         if column.categories is not None:
             like_id = len(column.categories) > (0.5 if named else 0.9) * rows

@@ -358,12 +358,14 @@ class Moments:
 
     def _spread(self, tasks: Labels) -> list[Array]:
         """The sums for a larger set of tasks; tasks without rows get zeros."""
-        sums, axis = [getattr(self, name) for name in _SUMS], self.n.ndim - 1
+        sums = [getattr(self, name) for name in _SUMS]
         if len(tasks) == self.n_tasks:
             return sums
-        place = np.full(len(tasks), self.n_tasks)
-        place[np.searchsorted(tasks, self.tasks)] = np.arange(self.n_tasks)
-        return [np.insert(old, self.n_tasks, 0.0, axis=axis).take(place, axis=axis) for old in sums]
+        place, axis = np.searchsorted(tasks, self.tasks), self.n.ndim - 1
+        full = [np.zeros((*old.shape[:axis], len(tasks), *old.shape[axis + 1 :])) for old in sums]
+        for new, old in zip(full, sums, strict=True):
+            new[(slice(None),) * axis + (place,)] = old
+        return full
 
     def _together(self, n: Array, means: Array, target_means: Array, xx: Array, xy: Array, yy: Array) -> Moments:
         """Chan's update over the first axis."""

@@ -84,12 +84,15 @@ class BestMember(_Baseline):
     """
 
     def _learn(self, data: TaskData) -> Array | None:
-        members, weights, errors = dense(data.X), data.row_weights, []
+        members, weights = dense(data.X), data.row_weights
+        errors = []
         for begin, end in pairwise(data.offsets):
             own = members if data.shared else members[begin:end]
             errors.append(weights[begin:end] @ (own - data.y[begin:end, None]) ** 2)
         self.member_ = np.argmin(errors, axis=1)
-        return np.eye(data.n_features, dtype=data.dtype)[self.member_]
+        coef = np.zeros((data.n_tasks, data.n_features), data.dtype)
+        coef[np.arange(data.n_tasks), self.member_] = 1.0
+        return coef
 
 
 class Climatology(_Baseline):
@@ -134,7 +137,10 @@ class Climatology(_Baseline):
         shape = data.n_tasks, len(self.seasons_)
         cell = np.ravel_multi_index((data.task_of_row, season), shape)
         weights = data.row_weights
-        sums, totals = (np.bincount(cell, w, np.prod(shape)).reshape(shape) for w in (weights * data.y, weights))
+        sums, totals = (
+            np.bincount(cell, weights=values, minlength=np.prod(shape)).reshape(shape)
+            for values in (weights * data.y, weights)
+        )
         self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
         return None

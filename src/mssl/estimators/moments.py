@@ -52,9 +52,15 @@ class FromMoments(SingleThreaded):
     def _read_moments(self, X: Any, y: ArrayLike, tasks: Given, sample_weight: Given, number: int = 0) -> Moments:
         """Moments of rows in memory, or of a Dask collection."""
         make = Moments.from_dask if is_dask(X) else Moments.from_rows
-        column, folds, limit = self.task_column, self._moment_folds(), self._template()._memory_limit
         return make(
-            X, y, tasks, sample_weight, task_column=column, n_folds=folds, random_state=number, memory_limit=limit
+            X,
+            y,
+            tasks,
+            sample_weight,
+            task_column=self.task_column,
+            n_folds=self._moment_folds(),
+            random_state=number,
+            memory_limit=self._template()._memory_limit,
         )
 
     @all_or_nothing

@@ -166,11 +166,20 @@ def summarise(model: Any, level: float = 0.9) -> Summary:
     with suppress(AttributeError, MSSLError):
         model.graph_.test_overall()
         relations = model.graph_.relations()
-    spreads = feature_spreads(fitted, fitted.coef_.shape[1])
-    names = {"tasks": fitted.tasks_, "features": fitted.features_, "spreads": spreads}
-    weights = {"estimate": fitted.coef_, "std_error": std, "lower": lower, "upper": upper, "level": level}
-    facts = _facts(model, fitted)
-    return Summary(type(model).__name__, facts, **names, **weights, relations=relations, notes=notes)
+    return Summary(
+        title=type(model).__name__,
+        facts=_facts(model, fitted),
+        tasks=fitted.tasks_,
+        features=fitted.features_,
+        estimate=fitted.coef_,
+        std_error=std,
+        lower=lower,
+        upper=upper,
+        level=level,
+        relations=relations,
+        notes=notes,
+        spreads=feature_spreads(fitted, fitted.coef_.shape[1]),
+    )
 
 
 def last_step(model: Any) -> Any:
@@ -179,16 +188,16 @@ def last_step(model: Any) -> Any:
 
 
 def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
-    left: Fitted = fitted.fitted_
+    known: Fitted = fitted.fitted_
     K, D = fitted.coef_.shape
-    facts = {"tasks": f"{K}", "features": f"{D}", "loss": left.loss.name}
-    if left.loss.has_dispersion and left.noise_variance is not None:
-        facts["noise (std. deviation)"] = _range(np.sqrt(left.noise_variance))
-    dof = left.effective_dof
+    facts = {"tasks": f"{K}", "features": f"{D}", "loss": known.loss.name}
+    if known.loss.has_dispersion and known.noise_variance is not None:
+        facts["noise (std. deviation)"] = _range(np.sqrt(known.noise_variance))
+    dof = known.effective_dof
     if dof is not None:
         facts["degrees of freedom per task"] = _range(np.asarray(dof))
-    if left.ensemble is not None:
-        facts |= {"prior": f"{left.structure}", "log evidence": f"{left.evidence:.6g}"}
+    if known.ensemble is not None:
+        facts |= {"prior": f"{known.structure}", "log evidence": f"{known.evidence:.6g}"}
     held_out = getattr(model, "held_out_", None)
     if held_out is not None:
         scores = {
@@ -201,14 +210,14 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     if hasattr(model, "best_params_"):
         chosen = {k: f"{v:.3g}" if isinstance(v, float) else f"{v}" for k, v in model.best_params_.items()}
         facts["chosen"] = ", ".join(f"{name}={value}" for name, value in chosen.items())
-    likelihood = left.log_likelihood
+    likelihood = known.log_likelihood
     if likelihood is not None and dof is not None:
         used = float(np.sum(dof)) + (K if fitted.fit_intercept else 0)
         facts["log-likelihood (training rows)"] = f"{likelihood:.6g}"
-        bayesian = np.log(left.figure("rows")) * used - 2 * likelihood
-        facts["AIC, BIC"] = f"{2 * (used - likelihood):.6g}, {bayesian:.6g}"
-    if left.result is not None:
-        facts["certificate"] = f"relative gap {left.result.relative_gap:.1e}, {left.result.status}"
+        aic, bic = 2 * used - 2 * likelihood, np.log(known.figure("rows")) * used - 2 * likelihood
+        facts["AIC, BIC"] = f"{aic:.6g}, {bic:.6g}"
+    if known.result is not None:
+        facts["certificate"] = f"relative gap {known.result.relative_gap:.1e}, {known.result.status}"
     return list(facts.items())
 
 
