@@ -155,7 +155,9 @@ class Alternation:
         if not self.structure.learned:
             return self._only(W, step)
         loss = self.problem.compiled if self.structure.compiled and step.covariance is not None else None
-        return self._rounds(W, step, self.max_iter, ready) if loss is None else self._compiled(loss, W, step, ready)
+        if loss is not None:
+            return self._compiled(loss, W, step, ready)
+        return self._rounds(W, step, self.max_iter, ready)
 
     def _at(self, point: Point, status: Status) -> FitResult:
         return self._ended(point.W, point.step, point.mean, point.objective, status)
@@ -201,9 +203,15 @@ class Alternation:
         """
         L, e = self.structure.prices(self.scale)
         strengths = self.structure.strength, self.mean_variance, self.structure.shrinkage
-        prior, limits = (*strengths, plain(self.scale.variances), e, L), (self.tol, _SHARE, _LOOSE, NEGLIGIBLE, 2)
-        start, updated = (W, step.precision, np.asarray(step.covariance)), step.warm is not None
-        rounds = FitRounds(loss, prior, limits, start, ready=ready, known=updated, max_inner=self.max_inner)
+        rounds = FitRounds(
+            loss,
+            (*strengths, plain(self.scale.variances), e, L),
+            (self.tol, _SHARE, _LOOSE, NEGLIGIBLE, 2),
+            (W, step.precision, np.asarray(step.covariance)),
+            ready=ready,
+            known=step.warm is not None,
+            max_inner=self.max_inner,
+        )
         stop, status, ended, left = False, None, None, self.max_iter
         while left and not (stop or status or ended == BROKE):
             # The first 2 * PATIENCE rounds cannot stall. After them, the status is checked in every round.

@@ -276,8 +276,8 @@ def descend_on_sets(
     --------
     >>> import numpy as np
     >>> from mssl.data.design import Design
-    >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
     >>> from mssl.solvers.quadratic import StepProblem
+    >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
     >>> loss = Quadratic.of_rows(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
     >>> problem = StepProblem.of(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1))
     >>> step = descend_on_sets(problem, np.zeros((1, 3)), tol=1e-9)

@@ -273,8 +273,16 @@ def fit_prepared(
         warm = None if warm is None or warm.W.shape != W.shape else warm
         if warm is not None:
             W, step = warm.W, warm.structure if structure.learned else step
-        limits = settings.tol, settings.max_iter, settings.max_inner
-        alternation = Alternation(problem, structure, scale, tau, *limits, monitor)
+        alternation = Alternation(
+            problem,
+            structure,
+            scale,
+            mean_variance=tau,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            max_inner=settings.max_inner,
+            monitor=monitor,
+        )
         with np.errstate(over="ignore", invalid="ignore"):  # an F that is not finite ends the rounds with a status
             results = [alternation.fit(W, step, ready=warm is not None or bool(W.any()))]
             for k in range(settings.n_starts - 1 if structure.learned and structure.joint else 0):
@@ -300,7 +308,9 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     scale = StructureScale(n_rows, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
     if not structure.starts_diagonal:
         return scale, W
-    W, lower = W if prepared.near is None else prepared.near, np.zeros(K)
+    if prepared.near is not None:
+        W = prepared.near
+    lower = np.zeros(K)
     if structure.relates == "residual":
         scale = replace(scale, variances=prepared.noise)
         lower = structure.floors(scale)
@@ -314,7 +324,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
             return scale, W  # the spectra have solved this least-squares problem with no penalty but the coupling
     if prepared.rows is not None:
         max_inner = min(max_inner, MOST_STEPS)
-    return diagonal_start(problem, structure, scale, W, tau, lower, max_inner)
+    return diagonal_start(problem, structure, scale, W, mean_variance=tau, lower=lower, max_inner=max_inner)
 
 
 def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty, *, accurate: bool = True) -> float:

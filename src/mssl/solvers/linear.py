@@ -289,8 +289,8 @@ def solve_exactly(step: Problem, *, tol: float) -> WeightStep | None:
     Examples
     --------
     >>> import numpy as np
-    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> from mssl.solvers.quadratic import StepProblem
+    >>> loss = Quadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> step = solve_exactly(StepProblem.of(loss, Coupling.diagonal_only(np.ones(1))), tol=1e-12)
     >>> step.W.round(12), step.status is Status.CONVERGED
     (array([[1.33333333, 0.16666667]]), True)

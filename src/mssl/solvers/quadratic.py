@@ -585,9 +585,10 @@ class WeightProblem(Protocol):
         return True
 
 
-def penalty_parts(
-    penalty: Penalty, s: Array, curvatures: Array, *, pooled: bool = False
-) -> tuple[EntrywisePenalty | Penalty, Unknowns, Array | None]:
+PenaltyParts: TypeAlias = tuple[EntrywisePenalty | Penalty, Unknowns, Array | None]
+
+
+def penalty_parts(penalty: Penalty, s: Array, curvatures: Array, *, pooled: bool = False) -> PenaltyParts:
     """The fields of a :class:`WeightProblem` for a penalty, as in :meth:`mssl.penalties.Penalty.entrywise`.
 
     If ``pooled`` is True, all tasks have one weight vector in common.

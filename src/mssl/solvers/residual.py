@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -36,7 +35,7 @@ from mssl.solvers.base import NEGLIGIBLE, WeightStep
 from mssl.solvers.descent import descend_in_bursts, solve_on_support
 from mssl.solvers.linear import conjugate_gradients
 from mssl.solvers.proximal import accelerated
-from mssl.solvers.quadratic import Problem, Quadratic, StepProblem, WeightProblem
+from mssl.solvers.quadratic import PenaltyParts, Problem, Quadratic, StepProblem, WeightProblem
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -267,7 +266,7 @@ def _inverse_of(sums: Array) -> Array:
 def make_residual_problem(
     data: TaskData,
     design: Design,
-    parts: tuple[Any, ...],
+    parts: PenaltyParts,
     *,
     extra: float = 0.0,
     intercept: bool = True,

@@ -288,6 +288,7 @@ def diagonal_start(
     structure: Structure,
     scale: StructureScale,
     W: Array,
+    *,
     mean_variance: float = 0.0,
     lower: Array | float = 0.0,
     max_inner: int = 2000,
@@ -554,15 +555,16 @@ def _ridge_fits(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFit
     W = np.zeros((len(totals), d))
     base = rows.null_quadratic()
     spectra = spectra_of(base, freedom)
+    typical = spectra.typical_value()
     level, signal = variance_components(spectra, noise)
-    typical, plenty = spectra.typical_value(), float(totals.min()) >= _PLENTY * d
+    plenty = float(totals.min()) >= _PLENTY * d
     for _ in range(1 if plenty else _ROUNDS):
-        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, noise is None)
-        W, recent, slope = point.W, fitted.reference, point.derivatives[0]
-        # With many rows the Hessian takes most of the time, and it hardly changes in the last steps of the fit.
-        reuse = plenty and noise is not None and recent is not None and bool((fitted.precisions == 1.0).all())
-        if reuse and recent is not None and (base.by_rows or not np.may_share_memory(recent.gram, base.gram)):
-            base = recent.with_gradient(W, slope)
+        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, exact=noise is None)
+        W = point.W
+        recent = fitted.reference if plenty and noise is not None and np.all(fitted.precisions == 1.0) else None
+        if recent is not None and (base.by_rows or not np.may_share_memory(recent.gram, base.gram)):
+            # With many rows the Hessian takes most of the time, and it hardly changes in the last steps of the fit.
+            base = recent.with_gradient(W, point.derivatives[0])
         else:
             base = rows.quadratic_at(point.predictor, point.eta)
         previous, spectra = signal, spectra_of(base, freedom)
@@ -581,12 +583,14 @@ def _ridge_fits(rows: GLMRows, freedom: Array, noise: Array | None) -> SingleFit
     # for labels several times. The sampling variances therefore come from a fit whose prior is wide. With many rows,
     # the present fit gives the same result. With fewer rows than features, the sampling variance of a direction that
     # the data determine is n/d times that of a typical direction at the fit of intercepts alone.
-    wide, near = _WIDE * np.maximum(signal, np.minimum(1.0, totals / d) * level / typical), spectra
+    wide = _WIDE * np.maximum(signal, np.minimum(1.0, totals / d) * level / typical)
+    near = spectra
     if not plenty:
-        point = _ridge_fit(rows, base, level, wide, W, exact=False)[1]
+        _, point = _ridge_fit(rows, base, level, wide, W, exact=False)
         near = spectra_of(rows.quadratic_at(point.predictor, point.eta), freedom)
     sampling = sampling_variances(near, level, wide)
-    if not np.isfinite([level, signal, sampling, *W.T]).all() or float(level.max()) > _WORST_DISPERSION:
+    finite = all(np.isfinite(values).all() for values in (level, signal, sampling, W))
+    if not finite or float(level.max()) > _WORST_DISPERSION:
         raise DataError(
             f"The single-task fits, which estimate the variances, overflow: y from {np.min(rows.y):.2g} to "
             f"{np.max(rows.y):.2g} is too far from the predictions of loss {rows.loss.name!r} for these features. "
@@ -600,10 +604,11 @@ def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 
 def _ridge_fit(
-    rows: GLMRows, base: Quadratic, noise: Array, variances: Array, W: Array, exact: bool
+    rows: GLMRows, base: Quadratic, noise: Array, variances: Array, W: Array, *, exact: bool
 ) -> tuple[GLMLoss, Point]:
     """Single-task ridge fits with given prior variances, close to the optimum or ``exact``."""
     loss = GLMLoss(rows, 1.0 / noise, first=base.scaled(1.0 / noise))
     problem = StepProblem.of(loss, Coupling.diagonal_only(1.0 / variances))
     tol = (_EXACT if exact else _CLOSE) * max(1.0, abs(loss.value(W)))
-    return loss, loss.evaluate(proximal_newton(problem, W, conjugate_gradient, tol=tol, max_iter=MOST_STEPS).W)
+    step = proximal_newton(problem, W, conjugate_gradient, tol=tol, max_iter=MOST_STEPS)
+    return loss, loss.evaluate(step.W)
