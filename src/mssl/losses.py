@@ -255,7 +255,11 @@ class Loss(BaseEstimator, ABC):
     range: str
     curvature_bound: float | None = None
     edges: tuple[float, ...] = ()
-    has_dispersion = identity = quadratic = labels = discrete = False
+    has_dispersion = False
+    identity = False
+    quadratic = False
+    labels = False
+    discrete = False
     learned: tuple[str, ...] = ()
     noise_variance: ArrayLike = "auto"
     _forecasts: type[Forecast] = Forecast

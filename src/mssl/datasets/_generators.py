@@ -453,11 +453,12 @@ def make_curved_tasks(
         fits = [b + w @ ((curves(X) - centre) / spread) for b, w, X in zip(intercept, weights, designs, strict=True)]
         return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
 
-    (*learned, _), (*tested, fits) = draw(training, train), draw(testing, test)
+    designs, targets, _ = draw(training, train)
+    designs_test, targets_test, fits = draw(testing, test)
     means = np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1)
     known = {"mean_test": means, "weights": weights, "intercept": intercept}
     text = f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}."
-    parts: tuple[Part, Part] = (learned[0], learned[1]), (tested[0], tested[1])
+    parts: tuple[Part, Part] = (designs, targets), (designs_test, targets_test)
     return bunch(made("make_curved_tasks"), *parts, text=text, known=known, layout=layout, as_frame=as_frame)
 
 

@@ -59,11 +59,18 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
 
 
 def _classes(
-    name: str, designs: list[Rows], targets: list[np.ndarray], task_names: Labels, feature: str, **how: Any
+    name: str,
+    designs: list[Rows],
+    targets: list[np.ndarray],
+    task_names: Labels,
+    feature: str,
+    *,
+    known: dict[str, Labels] | None = None,
+    **how: Any,
 ) -> Bunch:
     """A binary problem, one design and one target per task: tasks have rows of their own."""
     part = designs, [target.astype(np.int64) for target in targets]
-    known = {"target_names": np.array([0, 1]), **how.pop("known", {})}
+    known = {"target_names": np.array([0, 1])} | (known or {})
     features = names(feature, designs[0].shape[1])
     return bunch(info(name), part, occasions=False, task_names=task_names, feature_names=features, known=known, **how)
 
@@ -350,13 +357,18 @@ def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     ((708, 12), 'January', 24.52)
     """
     header, table = _read(package_files("mssl.datasets").joinpath("el_nino.csv"))
-    years, series, lags = table[2:, 0].astype(np.int64), table[:, 1:].ravel(), range(3, 15)
+    years, series = table[2:, 0].astype(np.int64), table[:, 1:].ravel()
+    lags = range(3, 15)
     X = np.stack([series[24 - lag : -lag].reshape(-1, 12) for lag in lags], axis=-1)
-    part = list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}
-    text = "Monthly means in °C; rows are in time, those of neighbouring months share temperatures."
-    months, lagged = np.asarray(header[1:]), np.array([f"{lag} months before" for lag in lags])
-    how: dict[str, Any] = {"text": text, "layout": layout, "as_frame": as_frame}
-    return bunch(info("el-nino"), part, task_names=months, feature_names=lagged, **how)
+    return bunch(
+        info("el-nino"),
+        (list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}),
+        text="Monthly means in °C; rows are in time, those of neighbouring months share temperatures.",
+        layout=layout,
+        as_frame=as_frame,
+        task_names=np.asarray(header[1:]),
+        feature_names=np.array([f"{lag} months before" for lag in lags]),
+    )
 
 
 def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:

@@ -251,10 +251,8 @@ class EvidenceFit:
             U, mean, covariance = self.new_prior(X)
             variance = quadratic_forms(U, covariance)
         elif task < K:
-            mean, variance = (
-                self.posterior.coef[task],
-                self.posterior.variance(U, np.where(np.arange(K) == task, 1.0, 0.0)),
-            )
+            only = np.where(np.arange(K) == task, 1.0, 0.0)
+            mean, variance = self.posterior.coef[task], self.posterior.variance(U, only)
             if flat:
                 variance = variance + self.prior.noise.variances[task] / max(self.counts[task], 1.0)
         else:
@@ -496,11 +494,21 @@ def _fit_stage(data: TaskData, prior: Prior, options: Options, loss: Loss, base:
     s, posterior = route.at(prior).derivatives(), route.at(prior).posterior()
     trace, variances = s.noise[0], prior.noise.variances
     used = variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
-    totals, edf = np.array([part.sum() for part in counts]), np.clip(dof - used, 0.0, None)
-    outcome = ended.objective, ended.promise, ended.n_iter, ended.converged
-    name, prior = type(route).__name__ if loss.quadratic else "Sites", replace(prior, noise=noise)
-    log_evidence = -0.5 * (s.value + constant)
-    return EvidenceFit(prior, posterior, units, options, totals, edf, log_evidence, *outcome, name, loss)
+    return EvidenceFit(
+        prior=replace(prior, noise=noise),
+        posterior=posterior,
+        units=units,
+        options=options,
+        counts=np.array([part.sum() for part in counts]),
+        edf=np.clip(dof - used, 0.0, None),
+        log_evidence=-0.5 * (s.value + constant),
+        objective=ended.objective,
+        promise=ended.promise,
+        n_iter=ended.n_iter,
+        converged=ended.converged,
+        route=type(route).__name__ if loss.quadratic else "Sites",
+        loss=loss,
+    )
 
 
 def _route(rows: TaskFactors, dense: bool) -> RowRoute:

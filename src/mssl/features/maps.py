@@ -559,7 +559,9 @@ class FeatureBlocks(FeatureMap):
             return [kind() for kind in WORDS[self.maps]]
         given = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
         maps: list[FeatureMap] = [Linear()]
-        for made in given or [given]:
+        if not given:
+            raise refused("features", self.maps, allowed)
+        for made in given:
             mapped = isinstance(made, FeatureMap)
             if not mapped and (isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform"))):
                 raise refused("features", made, allowed)

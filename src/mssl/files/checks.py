@@ -245,7 +245,8 @@ def _check(name: str, rules: Mapping[str, _Rule], state: Mapping[str, Any], size
     for attribute, value in state.items():
         rule, where = rules.get(attribute, _Rule()), f"{attribute} of {name}"
         if not _is(rule.kind, value):
-            raise ModelFileError(f"{where} is not of the kind {rule.kind}")
+            kind = rule.kind.__name__ if isinstance(rule.kind, type) else rule.kind
+            raise ModelFileError(f"{where} is not of the kind {kind}")
         if rule.words and value not in rule.words:
             raise ModelFileError(f"{where} is not one of {', '.join(rule.words)}")
         if value is None or isinstance(value, str | bool):

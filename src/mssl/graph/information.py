@@ -561,7 +561,8 @@ class _White:
                 # Common large features and shared errors reduce the number of observations here in the same way.
                 rank = self.rank[members]
                 share = (evidence.freedom[block] - len(members) + 2) / np.minimum.outer(rank, rank)
-                partial[block], observations[block] = found[0], np.maximum(found[1] * share, 2.0)
+                correlation, count = found
+                partial[block], observations[block] = correlation, np.maximum(count * share, 2.0)
         return replace(evidence, partial=partial, partial_freedom=observations)
 
     def known(self, members: Index) -> Known | None:

@@ -208,8 +208,9 @@ class TaskGraph:
             rows = [Edge(*row) for row in edges]
         except TypeError as error:
             raise DataError("An edge has another form; give rows (task_i, task_j[, weight[, confidence]]).") from error
-        measured = {row.confidence is not None for row in rows}
-        if len(measured) > 1:
+        known = [row.confidence is not None for row in rows]
+        measured = any(known)
+        if measured and not all(known):
             raise DataError("Some edges have a confidence and others have none; give it for all or for none.")
         names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
         place = {name: index for index, name in enumerate(names)}
@@ -223,8 +224,8 @@ class TaskGraph:
         pairs = np.array(list(ends), dtype=np.intp).reshape(-1, 2)
         linked = pair_matrix(pairs, [True] * len(rows), len(names))
         weights = pair_matrix(pairs, [row.weight for row in rows], len(names))
-        frequencies = np.array([row.confidence for row in rows], dtype=float)
-        confidence = pair_matrix(pairs, frequencies, len(names)) if True in measured else None
+        frequencies = [row.confidence for row in rows if row.confidence is not None]
+        confidence = pair_matrix(pairs, frequencies, len(names)) if measured else None
         return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]  # as above
 
     @cached_property

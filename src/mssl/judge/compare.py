@@ -47,9 +47,10 @@ def _predict_part(
     ``given`` holds the user's X, y, tasks and other arguments with one entry per row.
     """
     rows, held = (np.unique(data.source_rows[part]) for part in (train, test))
-    # Outside the long layout tasks are the names of the columns of y.
-    names = {} if data.layout == "long" else {"tasks": given["tasks"]}
-    known, new = ({**rows_of(given | dict.fromkeys(names), part), **names} for part in (rows, held))
+    of_rows = dict(given)
+    # Outside the long layout tasks are the names of the columns of y, which all parts have in common.
+    names = {} if data.layout == "long" else {"tasks": of_rows.pop("tasks")}
+    known, new = rows_of(of_rows, rows) | names, rows_of(of_rows, held) | names
     X, y = known.pop("X"), known.pop("y")
     model = clone(model).fit(X, y, **_taken(model.fit, known))
     predict = model.predict_proba if labels else model.predict
@@ -213,7 +214,7 @@ def paired_difference(first: Array, other: Array) -> dict[str, float]:
     error, parts = standard_error(first - other), max(len(first), 1)
     mean, scale = (float(values.sum()) / parts for values in (first - other, first))
     share = mean / scale if scale > 0 else 0.0
-    share_error = error / scale if scale > 0 else 0.0 * error
+    share_error = error / scale if scale > 0 else 0.0 * error  # An error of NaN stays NaN.
     return {"deviance": mean, "standard_error": error, "share": share, "share_error": share_error}
 
 

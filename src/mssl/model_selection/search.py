@@ -306,7 +306,9 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         self, template: MultiTaskEstimator, columns: TaskData, splits: Folds, judge: Judge | None
     ) -> list[Contest]:
         """Search each kind of features; return the contests that predict: the best one, or two that are averaged."""
-        grid, contests, members = self._grid(), list[Contest](), list[Contest]()
+        grid = self._grid()
+        contests: list[Contest] = []
+        members: list[Contest] = []
         kinds, auto = [template.features], isinstance(template.features, str) and template.features == "auto"
         if auto:
             kinds = ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
@@ -411,8 +413,9 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if self.selection == "prediction":
             penalty = self.best_params_.get("graph_penalty")
             if penalty is not None:
-                known = "which no graph improves clearly (selection='both' finds the stable edges)"
-                self.graph_choice_ = f"prediction, {f'graph_penalty={penalty:.3g}' if np.isfinite(penalty) else known}"
+                learned, none = f"graph_penalty={penalty:.3g}", "which no graph improves clearly"
+                description = learned if np.isfinite(penalty) else f"{none} (selection='both' finds the stable edges)"
+                self.graph_choice_ = f"prediction, {description}"
             return
         template, whole = configured(self.best_estimator_, self.graph_params_), contest.whole
         self.stability_ = self._stability().set_params(n_jobs=self.n_jobs)
@@ -487,7 +490,9 @@ class SearchCV(_Found, SingleThreaded, BaseEstimator):
         if not hasattr(self, "graph_choice_"):
             return html
         params = self.best_params_.items()
-        chosen = ", ".join(f"{name}={value if isinstance(value, str) else f'{value:.3g}'}" for name, value in params)
+        chosen = ", ".join(
+            f"{name}={value}" if isinstance(value, str) else f"{name}={value:.3g}" for name, value in params
+        )
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
         return f"{html}{tag('p', Html(description))!s}"

@@ -294,10 +294,20 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         loss, base = (base_log_loss(target[own], p, np.ones(own.sum())) for p in (mean[own], rates[task[own]]))
         labels = LabelScores(loss, base, area_under_curve(target[own], mean[own]))
     training = "training " if held_out is False else ""
-    names = f"{training}{'error rate' if binary else 'RMSE'}", f"{training}{'R²' if fitted.loss.quadratic else 'D²'}"
-    inside = None if hit is None else averages(hit)[:K]
-    of_new = int(rows[K]), error[K], explained[K]
-    return Scores(rows[:K], error[:K], explained[:K], *names, inside, held_out, strangers, *of_new, labels)
+    return Scores(
+        rows=rows[:K],
+        error=error[:K],
+        explained=explained[:K],
+        error_name=f"{training}{'error rate' if binary else 'RMSE'}",
+        explained_name=f"{training}{'R²' if fitted.loss.quadratic else 'D²'}",
+        inside=None if hit is None else averages(hit)[:K],
+        held_out=held_out,
+        strangers=strangers,
+        n_strange=int(rows[K]),
+        strange_error=error[K],
+        strange_explained=explained[K],
+        labels=labels,
+    )
 
 
 def _tasks_of(model: Any, X: Any, tasks: Any, mean: Array) -> tuple[Index, list[Any]]:

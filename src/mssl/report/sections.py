@@ -237,7 +237,7 @@ def pair_section(content: Content) -> Section | None:
     if relations:
         shown = relations[:most]
         i, j = np.array([[graph.index(task) for task in row[:2]] for row in shown]).T
-        weight, low, _, _, q, _ = np.array([row[2:] for row in shown]).T
+        weight, low, q = np.array([(row.weight, row.low, row.q) for row in shown]).T
         certain = set() if content.shown.edges is None else set(content.shown.edges.pairs)
         columns = [
             page.numbers("correlation", weight, "+.2f"),

@@ -132,6 +132,7 @@ class SparseGraph(Structure):
         key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
         if key not in scale.kept:
             scales = self.edge_scales(scale)
+            # Forbidden edges stay infinite if λ is 0.
             L = np.multiply(self.alpha, scales, out=scales, where=np.isfinite(scales))
             scale.kept[key] = L, plain(self.floors(scale))
         prices: tuple[Array, Array] = scale.kept[key]
