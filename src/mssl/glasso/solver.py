@@ -405,7 +405,7 @@ def _compiled(
     gap, objective, log_determinant, sweeps = facts
     if ended == kernels.UNBOUNDED:
         raise _no_variance(int(gap))
-    if gap == np.inf:
+    if not gap < np.inf:
         return replace(_diagonal(problem), n_iter=int(sweeps), components=labels)
     status = GlassoStatus.CONVERGED if ended == kernels.DONE else GlassoStatus.MAX_ITER
     bounds = (gap, objective, status, int(sweeps), labels, log_determinant)

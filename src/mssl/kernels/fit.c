@@ -91,8 +91,10 @@ static void moment(const mssl_sparse_prior *prior, int64_t K, int64_t d, const d
     for (int64_t k = 0; k < K; k++)
         for (int64_t l = 0; l <= k; l++) {
             const double *restrict one = W + k * d, *restrict other = W + l * d;
-            double total = rho == 0.0 ? dot(one, other, d) : 0.0;
-            for (int64_t j = 0; j < d && rho != 0.0; j++) total += (one[j] - mean[j]) * (other[j] - mean[j]);
+            double total = 0.0;
+            if (rho == 0.0) total = dot(one, other, d);
+            else
+                for (int64_t j = 0; j < d; j++) total += (one[j] - mean[j]) * (other[j] - mean[j]);
             total = total / (double)d + rho;
             if (k == l) total += nu * prior->variances[k];
             S[k * K + l] = S[l * K + k] = total / (1.0 + nu);

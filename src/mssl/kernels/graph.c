@@ -905,7 +905,10 @@ static int64_t solve_components(int64_t p, const double *S, double alpha, const 
     }
     answer[0] = gap, answer[1] = value - log_det + constant, answer[2] = log_det - constant, answer[3] = (double)longest;
     for (int64_t i = 0; i < p; i++)
-        if (!(Omega[i * p + i] > 0.0 && Omega[i * p + i] < INFINITY)) return answer[0] = INFINITY, MSSL_BROKE;
+        if (!(Omega[i * p + i] > 0.0 && Omega[i * p + i] < INFINITY)) {
+            answer[0] = INFINITY;
+            return MSSL_BROKE;
+        }
     return status;
 }
 

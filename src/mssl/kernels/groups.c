@@ -106,8 +106,12 @@ static void hessian_product(const form *f, const double *D, const int64_t *used,
         memset(row, 0, (size_t)m * sizeof(double));
         add_rows(D + k * n, used, n, gram_row(f, k, 0), m, m, row);
         for (int64_t j = 0; j < m; j++) row[j] *= f->scale[k];
-        if (used == NULL) add_row(add_neighbours(f->C, k, D, m, row), D + k * m, m, row);
-        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1] && used != NULL; p++)
+        if (used == NULL) {
+            const double own = add_neighbours(f->C, k, D, m, row);
+            add_row(own, D + k * m, m, row);
+            continue;
+        }
+        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++)
             for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * D[f->C->columns[p] * n + i];
     }
 }

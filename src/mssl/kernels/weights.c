@@ -411,7 +411,8 @@ static void coupled(const mssl_prior *C, int64_t K, int64_t d, const double *W, 
     memset(mean, 0, (size_t)d * sizeof(double));
     add_rows(C->u, NULL, K, W, d, d, mean);
     dense_product(C->P, W, K, d, out);
-    for (int64_t k = 0; k < K && C->rho != 0.0; k++) add_row(-C->rho * C->u[k], mean, d, out + k * d);
+    if (C->rho == 0.0) return;
+    for (int64_t k = 0; k < K; k++) add_row(-C->rho * C->u[k], mean, d, out + k * d);
 }
 
 /* 1/2 tr(R C^-1 R'), C^-1 = P^-1 + tau 11'. */
@@ -427,7 +428,7 @@ static double inverse_quadratic(const mssl_prior *C, int64_t K, int64_t d, const
     return 0.5 * total;
 }
 
-/* The bound of mssl.model.bounds.weight_gap; mean = W'u is written. room: 3 K d. */
+/* The bound of mssl.model.bounds.WeightBound; mean = W'u is written. room: 3 K d. */
 static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double *q, const mssl_penalty *g, const double *W,
                          const double *HW, double *mean, double *room) {
     const int64_t n = K * d;
