@@ -283,6 +283,7 @@ class _Text:
                 content.decode("utf-8")
             except UnicodeDecodeError as error:
                 line += content[: error.start].count(b"\n")
+                # In the first line the cell is the name itself, and the message does not repeat it.
                 place = f"line {line}" if name == cell else f"line {line}, column {name!r},"
                 raise _not_utf8(self.source, place, content, error) from error
             line += cell.count("\n")
