@@ -235,7 +235,7 @@ def read_splits(cv: CV, X: Any, y: Given, tasks: Given, groups: Given = None, or
             cv = TaskKFold(n_splits)
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise refused("cv", cv, "give a number of folds, a splitter, or (train, test) index pairs")
-    if isinstance(cv, TaskSplitter) and (order is None or cv._third != "tasks"):
+    if isinstance(cv, TaskSplitter) and cv._third != "tasks":
         cv = cv.of_tasks(X, y, tasks, groups, order)
     elif hasattr(cv, "split"):
         cv = _in_time(cv, X, y, tasks, groups, order)

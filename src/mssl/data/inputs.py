@@ -248,16 +248,17 @@ def read_labels(values: object, name: str = "", n: int | None = None) -> Labels 
         raise LayoutError(
             f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
-    kinds = set(map(type, labels.tolist())) if labels.dtype.kind == "O" else set()
+    objects = labels.tolist() if labels.dtype.kind == "O" else []
+    kinds = set(map(type, objects))
     if len(kinds) > 1 and any(issubclass(kind, str) for kind in kinds):  # a mixture is compared as text
         text = np.asarray([str(label) for label in labels])
-        if len(np.unique(text)) < len(set(labels.tolist())):
+        if len(np.unique(text)) < len(set(objects)):
             raise LayoutError(
                 "Task ids mix text and numbers, and some differ only in that (such as 1 and '1'); give all as text or "
                 "all as numbers."
             )
         return text
-    return np.asarray(labels.tolist()) if kinds else labels
+    return np.asarray(objects) if kinds else labels
 
 
 def take_columns(
