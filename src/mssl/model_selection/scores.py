@@ -51,7 +51,8 @@ from mssl.judge.parallel import Workers
 from mssl.metrics import area_under_curve, conditional_score, task_means
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, mean_of_settings, prepare
+from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, prepare
+from mssl.solvers.start import mean_variance
 
 if TYPE_CHECKING:
     from mssl.estimators.base import MultiTaskEstimator
@@ -109,7 +110,7 @@ class Dataset:
                 prepared = replace(prepared, base=base, design=prepared.design.without_rows(), data=None)
             self._known[key] = prepared
         known = self._known[key]
-        tau = mean_of_settings(known.base, known.noise, settings)
+        tau = mean_variance(known.base, known.noise, settings.shared_mean)
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
             tau /= known.unit**2  # The user gives it in the targets' units.
         return replace(known, mean_variance=tau, settings=settings)

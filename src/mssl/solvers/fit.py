@@ -30,7 +30,7 @@ from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import Alternation, FitResult, Record
 from mssl.solvers.base import MOST_STEPS, Status
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import KeptLoss, Quadratic, WeightProblem, make_quadratic, penalty_parts
+from mssl.solvers.quadratic import KeptLoss, WeightProblem, make_quadratic, penalty_parts
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import SingleFits, diagonal_start, mean_variance, ridge_fixed_point, single_fits
 from mssl.solvers.weights import CoefficientProblem
@@ -204,7 +204,7 @@ def prepare(
     else:
         base = base if rows is None else rows.null_quadratic()
         fits = SingleFits(base, None, given, np.ones(K), np.ones(K), None)
-    tau = mean_of_settings(fits.base, fits.noise, settings)
+    tau = mean_variance(fits.base, fits.noise, settings.shared_mean)
     return Prepared(**vars(fits), mean_variance=tau, settings=settings, design=design, data=data, rows=rows, unit=unit)
 
 
@@ -228,17 +228,6 @@ def build_design(data: TaskData, settings: Settings) -> Design:
     factors = np.ones(data.n_features)
     factors[: len(given)] = np.maximum(given, _FREE)
     return design.dearer(factors)
-
-
-def mean_of_settings(base: Quadratic, noise: Array, settings: Settings) -> float:
-    """τ² by the settings: a cautious estimate ("auto"), an estimate (True), 0 (False or one task) or a given number."""
-    if base.n_tasks == 1:
-        return 0.0
-    if isinstance(settings.shared_mean, str):
-        return mean_variance(base, noise)
-    if isinstance(settings.shared_mean, bool | np.bool_):
-        return mean_variance(base, noise, cautious=False) if settings.shared_mean else 0.0
-    return float(settings.shared_mean)
 
 
 def fit_prepared(

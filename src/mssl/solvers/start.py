@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -379,8 +379,10 @@ def _lengths(fall: Array) -> Array:
     return 1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0)
 
 
-def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) -> float:
-    r"""Estimate the variance τ² of a mean that all tasks share, from the pairs of tasks.
+def mean_variance(problem: Quadratic, noise: Array, shared_mean: Any) -> float:
+    r"""The variance τ² of a mean that all tasks share: a given number, or an estimate from the pairs of tasks.
+
+    It is 0 for one task, and if ``shared_mean`` is False. If ``shared_mean`` is True or "auto", τ² is estimated.
 
     With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
     :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` for all variances and noise levels, so
@@ -390,15 +392,17 @@ def mean_variance(problem: Quadratic, noise: Array, *, cautious: bool = True) ->
     It needs no single-task fit, so it works with fewer rows than features.
 
     A mean relates *all* pairs of tasks, whereas clusters relate some of them only. With clusters, a mean would subtract
-    the centre of one cluster from the weights of all others and make the graph less accurate. If ``cautious`` is True,
-    the result is therefore 0 unless at least seven in eight pairs agree (:math:`u_k \cdot u_l > 0`).
+    the centre of one cluster from the weights of all others and make the graph less accurate. For "auto" the result is
+    therefore 0 unless at least seven in eight pairs agree (:math:`u_k \cdot u_l > 0`).
     """
+    if problem.n_tasks == 1 or not shared_mean:
+        return 0.0
+    if not isinstance(shared_mean, str | bool | np.bool_):
+        return float(shared_mean)
     s = 1.0 / noise
     u = s[:, None] * problem.linear
     K, step = len(u), max(1, LARGE // len(u))
-    if K < 2:
-        return 0.0
-    if cautious:
+    if isinstance(shared_mean, str):
         parts = range(0, K, step)
         agree = sum(np.count_nonzero(np.triu(u[first : first + step] @ u[first:].T, 1) > 0) for first in parts)
         if agree < _AGREEMENT * K * (K - 1) / 2:
