@@ -18,6 +18,7 @@ from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor, load, save
 from mssl.datasets import make_clustered_tasks
 from mssl.evidence import choice
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
+from mssl.features import FeatureBlocks, Spline
 from mssl.model_selection import CheckpointError
 from mssl.report import write
 
@@ -180,6 +181,15 @@ def test_groups_and_order_make_folds_that_do_not_part_them() -> None:
     assert np.isfinite(timed.predict(X, tasks=task)).all()
     with pytest.raises(ParameterError, match="errors"):
         BayesianMSSLRegressor(**PLAIN, residual_covariance="shared").fit(X, y, tasks=task)
+
+
+@pytest.mark.parametrize("features", [Spline(), (Spline(),), FeatureBlocks([Spline()])])
+def test_feature_maps_are_taken_in_every_form(features: Any) -> None:
+    X, y, task = draw()
+    options = {"prior": "mean", "calibrate": False, "residual_covariance": "independent"}
+    given = BayesianMSSLRegressor(**options, features=features).fit(X, y, tasks=task)
+    listed = BayesianMSSLRegressor(**options, features=[Spline()]).fit(X, y, tasks=task)
+    np.testing.assert_allclose(given.predict(X, tasks=task), listed.predict(X, tasks=task))
 
 
 def test_errors_are_shared_by_rows_of_one_weight() -> None:

@@ -176,7 +176,8 @@ def select(
 
     def show(document: Json) -> None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
-        cli.print_facts((words.get(name, name), value) for name, value in facts.items())
+        shown = facts | {"expected_false_edges": f"{selection.expected_false_edges_:.2g}"}
+        cli.print_facts((words.get(name, name), value) for name, value in shown.items())
         listed = edges[: SHOWN if cli.standard_output().isatty() else None]
         cli.print_table(["task", "task", "weight", "selected"], listed, "Stable edges, strongest first")
 

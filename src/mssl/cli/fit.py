@@ -46,8 +46,8 @@ def fit(
     edges: cli.Edges = None,
     method: Annotated[
         str | None,
-        "bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts, with --dask and with "
-        "--set of its parameters p-mssl]",
+        "bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts and amounts, with "
+        "--dask and with --set of its parameters p-mssl]",
     ] = None,
     save: Annotated[str | None, "Model file (.npz) to write.", cli.PATH] = None,
     report: Annotated[str | None, "HTML page to write, with figures and tables of the fit.", cli.PATH] = None,
@@ -191,7 +191,7 @@ def summarise(model: Any, training: Training, method: str, fixed: Json, seconds:
     }
 
 
-NOT_MEASURED = "not measured (mssl compare measures it where tasks have three rows or more)"
+NOT_MEASURED = "not measured: that takes three rows per task, and no offset (folds then judge rates); see mssl compare"
 
 
 def _held_out(score: Json | None) -> str:

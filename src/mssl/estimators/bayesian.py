@@ -114,7 +114,7 @@ class BayesianEstimator(TaskEstimator):
         """Choose and fit priors. For moments there are no folds, because they give no densities of single rows."""
         loss = self._loss()
         options, both = self._options(data, loss)
-        features = self.features if isinstance(self.features, str) else tuple(self.features)
+        features = tuple(self.features) if isinstance(self.features, list) else self.features  # candidates are hashed
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         record = Checkpoint.of(self, data, data.occasions, folds)

@@ -557,6 +557,8 @@ class FeatureBlocks(FeatureMap):
         )
         if isinstance(self.maps, str) and self.maps in WORDS:
             return [kind() for kind in WORDS[self.maps]]
+        if isinstance(self.maps, FeatureBlocks):
+            return self.maps.parts()
         given = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
         maps: list[FeatureMap] = [Linear()]
         if not given:
