@@ -501,7 +501,10 @@ BAD = [
     (GraphLaplacian(adjacency="a"), "adjacency is 'a'; give finite numbers"),
     (GraphLaplacian(coordinates=[1, "b"]), "coordinates is"),
     (SparsePrecision(edge_constraints=KnownEdges(prior=5)), "prior is 5; give a list of pairs"),
-    (SparsePrecision(edge_constraints=KnownEdges(weights="a")), "weights is 'a'; give finite numbers"),
+    (
+        SparsePrecision(edge_constraints=KnownEdges(weights="a")),
+        "weights is 'a'; give finite numbers.*Or give a mapping",
+    ),
     (SparsePrecision(edge_constraints=KnownEdges(weights={(0, 1): "a"})), "a weight is 'a'; give a number ≥ 0"),
 ]
 

@@ -42,9 +42,10 @@ def edge_list(edges: Any, name: str) -> list[Any]:
     return list(edges)
 
 
-def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None) -> Array:
-    """Convert a parameter to a symmetric (K, K) matrix. Errors name the parameter."""
-    matrix = np.array(check_array(name, value, (n_tasks, n_tasks), low=low, remedy=f"There are {n_tasks} tasks."))
+def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None, also: str = "") -> Array:
+    """Convert a parameter to a symmetric (K, K) matrix. Errors name the parameter, and another form of it if any."""
+    remedy = f"There are {n_tasks} tasks. {also}".rstrip()
+    matrix = np.array(check_array(name, value, (n_tasks, n_tasks), low=low, remedy=remedy))
     if np.abs(matrix - matrix.T).max() > 1e-8 * np.abs(matrix).max():
         raise refused(name, matrix, "it is not symmetric", "If the difference is rounding, give (A + A.T) / 2.")
     return np.asarray((matrix + matrix.T) / 2)

@@ -128,7 +128,7 @@ def _mask(edges: Any, n_tasks: int, name: str) -> Mask:
 
 def _weights(weights: Any, n_tasks: int) -> Array:
     if weights is not None and not isinstance(weights, dict):
-        return symmetric("KnownEdges: weights", weights, n_tasks, low=0)
+        return symmetric("KnownEdges: weights", weights, n_tasks, low=0, also="Or give a mapping {(i, j): factor}.")
     factors = np.ones((n_tasks, n_tasks))
     for edge, factor in (weights or {}).items():
         i, j = edge_ends(edge, n_tasks, "KnownEdges: an edge")
