@@ -117,7 +117,8 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_the_old_file_and_nothing_for_long(tmp_path: Path, kind: signal.Signals) -> None:
     target = write_text(tmp_path / "a.txt", "old")
     code = (
-        "import sys, time\nfrom mssl.files.atomic import atomic\n"
+        "import signal, sys, time\nfrom mssl.files.atomic import atomic\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "with atomic(sys.argv[1]) as stream:\n    stream.write(b'half'); print('ready', flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=PIPE, stderr=DEVNULL) as writer:
