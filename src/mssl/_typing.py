@@ -32,6 +32,8 @@ VarianceFloor
     The parameter of the variance floor: "auto", or a number.
 ClassWeight
     The parameter of the class weights: "balanced", a weight for each label, or None.
+Weights
+    Weights, intercepts and mean weights of a fit, in the user's units.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ else:  # scikit-learn is imported only if a class needs it; array types do not.
 
 ArrayLike: TypeAlias = npt.ArrayLike
 Array: TypeAlias = npt.NDArray[np.float64]
+Weights: TypeAlias = tuple[Array, Array, Array]
 Given: TypeAlias = ArrayLike | None
 Index: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -12,7 +12,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.base import clone
 
-from mssl._typing import Array, ArrayLike, BaseEstimator, CallbackSupportMixin, Given, Mask, SharedMean, with_callbacks
+from mssl._typing import (
+    Array,
+    ArrayLike,
+    BaseEstimator,
+    CallbackSupportMixin,
+    Given,
+    Mask,
+    SharedMean,
+    Weights,
+    with_callbacks,
+)
 from mssl._validation import refused, warn
 from mssl.data.encoding import read_features
 from mssl.data.hints import hint_at_tasks, warn_of_exposure
@@ -24,7 +34,7 @@ from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.moments import check_moments
 from mssl.estimators.prediction import TaskPredictor
-from mssl.estimators.spec import FitSpec, TaskShape, Weights, shallow_copy
+from mssl.estimators.spec import FitSpec, TaskShape, shallow_copy
 from mssl.estimators.summary import Summary, estimator_html, summarise
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.features import FeatureBlocks, FeatureMap

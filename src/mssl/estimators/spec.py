@@ -47,10 +47,6 @@ def shallow_copy(part: E) -> E:
     return other
 
 
-Weights = tuple[Array, Array, Array]
-"""Weights, intercepts and mean weights of a fit, in the user's units."""
-
-
 class TaskShape(Protocol):
     """The properties of data that a specification needs: names of tasks, and numbers of features and targets."""
 

@@ -36,14 +36,14 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from mssl._typing import Array, ArrayLike, Index, Mask
+from mssl._typing import Array, ArrayLike, Index, Mask, Weights
 from mssl._validation import refused
 from mssl.data.folds import Folds
 from mssl.data.inputs import is_missing, read_labels
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps
-from mssl.estimators.spec import FitSpec, Weights, shallow_copy
+from mssl.estimators.spec import FitSpec, shallow_copy
 from mssl.exceptions import ParameterError
 from mssl.judge.compare import rows_of
 from mssl.judge.held_out import AUC, CERTIFIED, SCORE, ScoreTable, mean_by_task, no_gain_left
