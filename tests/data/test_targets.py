@@ -63,6 +63,17 @@ def test_auto_finds_the_scale_that_the_data_were_made_on(rng, link, kind):
     assert (None if found is None else found.kind) == kind
 
 
+def test_a_scale_that_says_the_same_is_not_taken():
+    """Far from zero logarithms are all but linear: each of the two scales is the better one in half of the draws."""
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, tasks = rng.normal(size=(90, 2)), np.repeat([0, 1, 2], 30)
+        y = 50.0 + X @ [1.0, -1.0] + rng.normal(size=90)
+        found.append(learn_transform("auto", read_tasks(X, y, tasks=tasks)))
+    assert found == [None] * 20
+
+
 def test_units_do_not_choose(rng):
     X, y, tasks = drawn(rng, np.exp)
     powers = [
