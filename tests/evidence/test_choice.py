@@ -161,3 +161,24 @@ def test_curves_win_where_their_lead_is_beyond_its_error(lead, error, wins, rng,
     others = [name for name, _, _ in model.ensemble_.judged if name.startswith(("ridge", "mean,", "mean+ard,"))]
     curved = [name for name in others if "spline" in name and not name.startswith("mean+ard")]
     assert bool(curved) is wins
+
+
+@pytest.mark.parametrize("occasions", [False, True])
+def test_the_error_of_a_lead_is_over_cells_and_over_tasks(monkeypatch, occasions):
+    """What rows of a task and fold, or of an occasion, have in common is counted as often as there are such groups."""
+    rng = np.random.default_rng(0)
+    n, K = 20, 4
+    tasks, days = np.repeat(np.arange(K), n), np.tile(np.arange(n), K)
+    data = read_tasks(rng.normal(size=(n * K, 1)), np.zeros(n * K), tasks=tasks, groups=days if occasions else None)
+    fold = days % 5
+    trials = Trials(data, [(fold != f, fold == f) for f in range(5)], Gaussian())
+    common = rng.normal(size=n)[days] if occasions else rng.normal(size=(5, K))[fold, tasks]
+    densities = {"one": common[trials.rows], "other": np.zeros(n * K)}
+    monkeypatch.setattr(trials, "judge", lambda name: densities[name])
+    total, error = trials.lead("one", "other")
+    groups = days if occasions else K * fold + tasks
+    sums = np.array([common[groups == group].sum() for group in np.unique(groups)])
+    by_task = np.array([common[tasks == task].sum() for task in range(K)])
+    assert total == pytest.approx(common.sum())
+    expected = max(np.sqrt(len(part)) * np.std(part, ddof=1) for part in (sums, by_task))
+    assert error == pytest.approx(expected)
